@@ -36,13 +36,21 @@ def _fingerprint(extras: tuple[str, ...]) -> str:
 
 
 def _run(command: list[str], *, what: str, quiet: bool) -> None:
+    """Run a step of the set-up; show what pip is downloading, not everything it says; fail in one line."""
     started = time.monotonic()
     if not quiet:
         print(f"[setup] {what}", flush=True)
-    stdout = subprocess.DEVNULL if quiet else None
-    result = subprocess.run(command, cwd=ROOT, stdout=stdout, check=False)
-    if result.returncode:
-        fail(f"{what} failed (exit code {result.returncode}): {' '.join(command)}")
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    for line in process.stdout:
+        words = line.split()
+        if not quiet and words and words[0] in ("Downloading", "Building", "Installing"):
+            print(f"[setup]   {line.strip()[:110]}", flush=True)
+    errors = process.stderr.read()
+    if process.wait():
+        print(errors, file=sys.stderr)
+        fail(f"{what} failed (exit code {process.returncode}): {' '.join(command)}")
     if not quiet:
         print(f"[setup] {what}: done in {time.monotonic() - started:.0f} s", flush=True)
 
@@ -66,9 +74,8 @@ def ensure_environment(extras: tuple[str, ...] = (), *, quiet: bool = False) -> 
     python = str(venv_python())
     target = f".[{','.join(extras)}]" if extras else "."
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
-    bar = ["--progress-bar", "on" if sys.stdout.isatty() and not quiet else "off"]
     _run(
-        [*pip, "install", "-q", *bar, "-e", target],
+        [*pip, "install", "--progress-bar", "off", "-e", target],
         what=f"installing the project and its dependencies ({target}); the first time downloads a few hundred MB",
         quiet=quiet,
     )

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ElementTree
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -114,7 +114,7 @@ def stage_tests(result: StageResult, options: Options) -> None:
         result.failed += 1
         result.notes.append(f"pytest wrote no report (exit code {code})")
         return
-    for suite in ElementTree.parse(report).getroot().iter("testsuite"):
+    for suite in ET.parse(report).getroot().iter("testsuite"):
         counts = {key: int(suite.get(key, "0")) for key in ("tests", "failures", "errors", "skipped")}
         bad = counts["failures"] + counts["errors"]
         result.failed += bad
