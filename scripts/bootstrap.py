@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from typing import NoReturn
 
@@ -40,16 +41,16 @@ def _run(command: list[str], *, what: str, quiet: bool) -> None:
     started = time.monotonic()
     if not quiet:
         print(f"[setup] {what}", flush=True)
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
-    assert process.stderr is not None
+    tail: deque[str] = deque(maxlen=15)
     for line in process.stdout:
+        tail.append(line)
         words = line.split()
         if not quiet and words and words[0] in ("Downloading", "Building", "Installing"):
             print(f"[setup]   {line.strip()[:110]}", flush=True)
-    errors = process.stderr.read()
     if process.wait():
-        print(errors, file=sys.stderr)
+        print("".join(tail), file=sys.stderr, end="")
         fail(f"{what} failed (exit code {process.returncode}): {' '.join(command)}")
     if not quiet:
         print(f"[setup] {what}: done in {time.monotonic() - started:.0f} s", flush=True)
