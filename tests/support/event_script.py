@@ -47,11 +47,11 @@ class Script:
         self.clock.advance(t - self.clock.now())
         return self
 
-    def event(self, kind: type[Event], **fields: Any) -> Event:
+    def event(self, kind: type[Event], /, **fields: Any) -> Event:
         self._seq += 1
         return kind(seq=self._seq, t=self.t, step=self.step, **fields)
 
-    def say(self, kind: type[Event], **fields: Any) -> None:
+    def say(self, kind: type[Event], /, **fields: Any) -> None:
         self.recorder.consume([self.event(kind, **fields)])
 
     def new_life(self) -> None:
