@@ -348,7 +348,7 @@ E = TypeVar("E", bound=Event)
 class EventSink(Protocol):
     """Where the scheduler and the block manager say what they did."""
 
-    def emit(self, kind: type[Event], **fields: object) -> None:
+    def emit(self, kind: type[Event], /, **fields: object) -> None:
         """Append one event; `seq`, `t` and `step` are filled in."""
         ...
 
@@ -369,7 +369,7 @@ class EventLog:
         self._pending: list[Event] = []
         self.step = 0
 
-    def emit(self, kind: type[Event], **fields: object) -> None:
+    def emit(self, kind: type[Event], /, **fields: object) -> None:
         self._pending.append(kind(seq=self._next_seq, t=self._clock.now(), step=self.step, **fields))
         self._next_seq += 1
 
