@@ -348,7 +348,7 @@ E = TypeVar("E", bound=Event)
 class EventSink(Protocol):
     """Where the scheduler and the block manager say what they did."""
 
-    def emit(self, kind: type[Event], **fields: object) -> None:
+    def emit(self, kind: type[Event], /, **fields: object) -> None:
         """Append one event; `seq`, `t` and `step` are filled in."""
         ...
 
@@ -358,17 +358,18 @@ class EventLog:
 
     Args:
         clock: where `t` comes from.
+        first_seq: number of the first event; past 1 only when a stream is continued in its writer's place.
     """
 
     FIRST_SEQ: ClassVar[int] = 1
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, first_seq: int = FIRST_SEQ) -> None:
         self._clock = clock
-        self._next_seq = self.FIRST_SEQ
+        self._next_seq = first_seq
         self._pending: list[Event] = []
         self.step = 0
 
-    def emit(self, kind: type[Event], **fields: object) -> None:
+    def emit(self, kind: type[Event], /, **fields: object) -> None:
         self._pending.append(kind(seq=self._next_seq, t=self._clock.now(), step=self.step, **fields))
         self._next_seq += 1
 

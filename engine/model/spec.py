@@ -1,6 +1,7 @@
 """DecoderSpec: a decoder-only transformer as data. Loaders produce it, executors consume it."""
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal
 
 from engine.errors import ModelLoadError
@@ -12,15 +13,31 @@ class RopeScaling:
 
     Attributes:
         kind: `linear` divides every frequency by `factor`; `llama3` divides the low ones and blends between
-            (Llama 3.1, section on long context; transformers `rope_type: llama3`).
+            (Llama 3.1, section on long context; transformers `rope_type: llama3`); `per_frequency` divides frequency i
+            by `factors[i]` (what a GGUF file of Llama 3.1 stores instead of the llama3 numbers).
         low_freq_factor, high_freq_factor, original_max_positions: llama3 only.
+        factors: per_frequency only; head_dim / 2 numbers.
+
+    The frequencies themselves are in `engine.model.rope`.
     """
 
-    kind: Literal["linear", "llama3"]
-    factor: float
+    kind: Literal["linear", "llama3", "per_frequency"]
+    factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_max_positions: int = 8192
+    factors: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not all(isfinite(factor) and factor > 0 for factor in (self.factor, *self.factors)):
+            raise ModelLoadError(f"rope scaling factors must be positive, found {self.factor}, {self.factors}")
+        if self.kind == "llama3" and not 0 < self.low_freq_factor < self.high_freq_factor:
+            raise ModelLoadError(
+                "`low_freq_factor` must be positive and below `high_freq_factor`, "
+                f"found {self.low_freq_factor} and {self.high_freq_factor}"
+            )
+        if self.kind == "llama3" and self.original_max_positions < 1:
+            raise ModelLoadError(f"`original_max_positions` must be at least 1, found {self.original_max_positions}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +100,13 @@ class DecoderSpec:
             )
         if self.head_dim % 2:
             raise ModelLoadError(f"`head_dim` must be even for rotary positions, found {self.head_dim}")
+        for name in ("rope_theta", "norm_eps"):
+            if not (isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise ModelLoadError(f"`{name}` must be a positive number, found {getattr(self, name)}")
+        if self.rope_scaling is not None and self.rope_scaling.kind == "per_frequency":
+            count = len(self.rope_scaling.factors)
+            if count != self.head_dim // 2:
+                raise ModelLoadError(f"rope scaling must have {self.head_dim // 2} factors, found {count}")
 
     @property
     def kv_bytes_per_token_fp32(self) -> int:

@@ -2,7 +2,7 @@
 
     TokenizerSource = GgufTokenizerSource | HuggingFaceTokenizerSource | ByteTokenizerSource
 
-All three answer `bos_id`, `eos_ids`, `add_bos` and `chat_template`; the rest is what each kind needs to build a tokenizer.
+All three answer `bos_id`, `eos_ids`, `add_bos` and `chat_template`; the rest is what each kind needs to be built.
 """
 
 from dataclasses import dataclass

@@ -19,10 +19,17 @@ class WeightTensor(Protocol):
             file's own precision.
     """
 
-    name: str
-    shape: tuple[int, ...]
-    encoding: str
-    data: NDArray[np.uint8]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def encoding(self) -> str: ...
+
+    @property
+    def data(self) -> NDArray[np.uint8]: ...
 
     def to_float32(self) -> NDArray[np.float32]:
         """Return a dequantised copy of `shape`."""

@@ -1,0 +1,54 @@
+"""The columns that charts are drawn from: one row per second."""
+
+from collections.abc import Sequence
+
+from observability.sketch import Sketch
+from observability.stats import History
+from observability.window import Second
+
+# A chart's percentile at second s is over the seconds s-9..s: one second alone rarely holds enough samples.
+SLIDING_S = 10
+
+
+def history_columns(seconds: Sequence[Second], num_rows: int, wall_offset: float) -> History:
+    """Return the last `num_rows` of `seconds` as columns.
+
+    Args:
+        seconds: complete seconds, oldest first; those before the rows serve the sliding percentiles.
+        num_rows: rows wanted at most.
+        wall_offset: Unix epoch seconds minus monotonic seconds.
+    """
+    rows = seconds[max(0, len(seconds) - num_rows) :]
+    first = len(seconds) - len(rows)
+    ttft = [
+        Sketch.merged(s.ttft for s in seconds[max(0, i - SLIDING_S + 1) : i + 1]) for i in range(first, len(seconds))
+    ]
+    itl = [Sketch.merged(s.itl for s in seconds[max(0, i - SLIDING_S + 1) : i + 1]) for i in range(first, len(seconds))]
+    return History(
+        t=[round(row.second + wall_offset) for row in rows],
+        prefill_tokens=[row.prefill_tokens for row in rows],
+        generated_tokens=[row.generated_tokens for row in rows],
+        steps=[row.steps for row in rows],
+        batch_prefill=[_per_step(row.prefill_tokens, row) for row in rows],
+        batch_decode=[_per_step(row.decode_tokens, row) for row in rows],
+        running=[row.gauges.running for row in rows],
+        waiting=[row.gauges.waiting for row in rows],
+        kv_free=[row.gauges.kv_free for row in rows],
+        kv_referenced=[row.gauges.kv_referenced for row in rows],
+        kv_cached=[row.gauges.kv_cached for row in rows],
+        preemptions=[row.preemptions for row in rows],
+        requests_received=[row.requests_received for row in rows],
+        requests_ended=[row.requests_ended for row in rows],
+        ttft_p50_ms=[_milliseconds(sketch.percentile(50)) for sketch in ttft],
+        ttft_p99_ms=[_milliseconds(sketch.percentile(99)) for sketch in ttft],
+        itl_p50_ms=[_milliseconds(sketch.percentile(50)) for sketch in itl],
+        itl_p99_ms=[_milliseconds(sketch.percentile(99)) for sketch in itl],
+    )
+
+
+def _per_step(tokens: int, row: Second) -> float | None:
+    return round(tokens / row.steps, 2) if row.steps else None
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 3)

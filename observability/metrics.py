@@ -1,0 +1,248 @@
+"""Every metric of the project: names, help, labels and bucket bounds, declared in one object."""
+
+import platform
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from observability.instruments import Counter, Gauge, Histogram, Info, Label
+
+# The bounds of the OpenTelemetry GenAI conventions for the server metrics of the same meaning.
+TTFT_BOUNDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+TPOT_BOUNDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+DURATION_BOUNDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+# Ours: a token gap is shorter than the GenAI bounds resolve on small models, and a stall is longer than a token.
+ITL_BOUNDS = (
+    *(0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05),
+    *(0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5, 10.0),
+)
+PHASE_BOUNDS = (0.0001, 0.0005, *TTFT_BOUNDS, 30.0, 60.0)
+STEP_BOUNDS = (*(0.0005 * 2**i for i in range(15)),)
+TOKEN_BOUNDS = (*(float(2**i) for i in range(15)),)
+BATCH_BOUNDS = (*(float(2**i) for i in range(11)),)
+HTTP_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+
+FINISH_REASONS = ("stop", "length", "abort", "error")
+WAIT_REASONS = ("kv_blocks", "token_budget", "max_num_seqs", "next_step")
+MISS_REASONS = ("cold", "diverged", "evicted", "salt", "tail", "disabled")
+STAGES = ("schedule", "execute", "sample", "update", "other", "idle")
+STEP_KINDS = ("prefill", "decode", "mixed")
+BLOCK_STATES = ("free", "referenced", "cached")
+ERROR_TYPES = (
+    "invalid_request_error",
+    "authentication_error",
+    "permission_error",
+    "not_found_error",
+    "method_not_allowed",
+    "request_too_large",
+    "unsupported_media_type",
+    "rate_limit_exceeded",
+    "service_unavailable",
+    "internal_error",
+)
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+STATUSES = tuple(str(status) for status in range(100, 600))
+
+
+class Metrics:
+    """The declarations, the registry that owns them, and their exposition.
+
+    Args:
+        version: of the project, for `build_info`.
+        routes: the route templates of the service; any other route is counted as `unmatched`.
+    """
+
+    def __init__(self, *, version: str = "0.1.0", routes: Iterable[str] = ()) -> None:
+        other_error = Label("error_type", ERROR_TYPES, other="other")
+        route = Label("route", tuple(routes), other="unmatched")
+
+        # requests
+        self.requests_received = Counter(
+            "requests_received_total",
+            "Requests taken note of; equals ended + rejected + in flight at any moment.",
+        )
+        self.requests = Counter(
+            "requests_total",
+            "Requests that ended after the engine or the service accepted them, when they ended.",
+            Label("finish_reason", FINISH_REASONS),
+        )
+        self.requests_rejected = Counter(
+            "requests_rejected_total", "Requests refused, by the type string of the JSON error body.", other_error
+        )
+        self.requests_running = Gauge("requests_running", "Requests that hold KV blocks.")
+        self.requests_waiting = Gauge(
+            "requests_waiting",
+            "Requests that wait for admission or to be resumed, by what the head of the queue waits for.",
+            Label("reason", WAIT_REASONS, other="next_step"),
+        )
+        self.oldest_waiting = Gauge(
+            "oldest_waiting_seconds", "How long the request that waits longest has waited, 0 when none does."
+        )
+
+        # tokens, counted in the step that computed or sampled them
+        self.prompt_tokens = Counter(
+            "prompt_tokens_total",
+            "Prompt tokens by where their KV came from; recomputed ones were lost to a preemption before.",
+            Label("source", ("computed", "cached", "recomputed")),
+        )
+        self.generated_tokens = Counter(
+            "generated_tokens_total", "Tokens sampled, in the step that sampled them (rates are true during requests)."
+        )
+        self.prefix_queries = Counter(
+            "prefix_cache_queries_tokens_total", "Prompt tokens looked up in the prefix cache, once per admission."
+        )
+        self.prefix_hits = Counter(
+            "prefix_cache_hit_tokens_total", "Prompt tokens found in the prefix cache, once per admission."
+        )
+        self.prefix_misses = Counter(
+            "prefix_miss_total",
+            "Admissions that could not reuse the whole prompt, by the first cause.",
+            Label("why", MISS_REASONS),
+        )
+
+        # latency
+        self.ttft = Histogram(
+            "time_to_first_token_seconds",
+            "Arrival to the first token handed to the transport, queueing included; one observation for each request "
+            "that produced a token (engine-side stamp where the answer isn't streamed).",
+            bounds=TTFT_BOUNDS,
+        )
+        self.itl = Histogram(
+            "inter_token_latency_seconds", "Gap between consecutive tokens of one choice.", bounds=ITL_BOUNDS
+        )
+        self.tpot = Histogram(
+            "time_per_output_token_seconds",
+            "(E2E - TTFT) / (n - 1) of finished requests; no observation for n < 2.",
+            bounds=TPOT_BOUNDS,
+        )
+        self.duration = Histogram(
+            "request_duration_seconds",
+            "Arrival to the last byte handed to the transport, of every request that ended.",
+            bounds=DURATION_BOUNDS,
+        )
+        self.queue = Histogram(
+            "request_queue_seconds",
+            "All waiting of one request, waiting again after preemption included.",
+            bounds=PHASE_BOUNDS,
+        )
+        self.prefill = Histogram(
+            "request_prefill_seconds", "First scheduled to first token (engine side).", bounds=PHASE_BOUNDS
+        )
+        self.decode = Histogram(
+            "request_decode_seconds", "First token to last token (engine side).", bounds=PHASE_BOUNDS
+        )
+
+        # steps
+        self.step_duration = Histogram(
+            "step_duration_seconds",
+            "Wall time of one engine step.",
+            Label("kind", STEP_KINDS),
+            bounds=STEP_BOUNDS,
+        )
+        self.step_tokens = Histogram(
+            "step_tokens",
+            "Tokens of one phase in one step that had any.",
+            Label("phase", ("prefill", "decode")),
+            bounds=TOKEN_BOUNDS,
+        )
+        self.decode_batch = Histogram(
+            "decode_batch_size", "Sequences that decoded in one step that had any.", bounds=BATCH_BOUNDS
+        )
+        self.steps = Counter("engine_steps_total", "Engine steps, empty ones included.")
+        self.stage_seconds = Counter(
+            "engine_stage_seconds_total",
+            "Wall time of the engine loop by stage; `idle` is added when the next step starts.",
+            Label("stage", STAGES),
+        )
+
+        # KV
+        self.kv_blocks = Gauge(
+            "kv_blocks", "KV blocks by state; the three sum to the pool.", Label("state", BLOCK_STATES)
+        )
+        self.kv_usage = Gauge("kv_usage_ratio", "Referenced blocks / all blocks; cached ones count as free.")
+        self.kv_evictions = Counter("kv_evictions_total", "Cached blocks dropped from the prefix cache.")
+        self.preemptions = Counter("preemptions_total", "Times a running sequence gave its blocks back to wait again.")
+        self.recomputed_tokens = Counter(
+            "recomputed_tokens_total", "Tokens computed a second time because of a preemption: wasted work."
+        )
+        self.kv_tail_waste = Gauge("kv_tail_waste_tokens", "Slots allocated to running sequences and not written.")
+
+        # HTTP
+        self.http_requests = Counter(
+            "http_requests_total",
+            "HTTP responses by route template, method and status.",
+            route,
+            Label("method", METHODS, other="OTHER"),
+            Label("status", STATUSES, other="other"),
+        )
+        self.http_duration = Histogram(
+            "http_request_duration_seconds",
+            "Request received to last byte handed to the transport.",
+            route,
+            bounds=HTTP_BOUNDS,
+        )
+
+        # engine process
+        self.engine_up = Gauge("engine_up", "1 while the engine process answers and can step.")
+        self.engine_restarts = Counter("engine_restarts_total", "Times the engine came up again after its first start.")
+        self.heartbeat_age = Gauge("engine_heartbeat_age_seconds", "Time since the engine was last heard from.")
+        self.stalls = Counter(
+            "engine_stalls_total", "Times the watchdog saw steps that schedule nothing while some wait."
+        )
+        self.events_dropped = Counter(
+            "events_dropped_total",
+            "Events lost: `stream` never reached the recorder (a fault); `ring` were overwritten by newer ones.",
+            Label("where", ("stream", "ring")),
+        )
+        self.build_info = Info("build_info", "Version of the project and of Python.", "version", "python")
+        self.build_info.set(version=version, python=platform.python_version())
+        self.model_info = Info("model_info", "The model that is loaded and what runs it.", "model", "executor")
+
+        self._refreshers: list[Callable[[], None]] = []
+        self._registry = CollectorRegistry()
+        self._registry.register(_Declared(self))
+        ProcessCollector(registry=self._registry)
+
+    def instruments(self) -> Iterator[Counter | Gauge | Histogram | Info]:
+        """Iterate over every declaration, in the order above."""
+        for value in vars(self).values():
+            if isinstance(value, Counter | Gauge | Histogram | Info):
+                yield value
+
+    def before_render(self, refresh: Callable[[], None]) -> None:
+        """Have `refresh` bring gauges up to date before each exposition."""
+        self._refreshers.append(refresh)
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """Return (body, content type) of the exposition that an Accept header asks for.
+
+        OpenMetrics, with exemplars, where it is accepted; else the Prometheus text format.
+        """
+        for refresh in self._refreshers:
+            refresh()
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
+
+    def rejected(self, error_type: str) -> None:
+        """Count a request that was refused before the recorder was told of it."""
+        self.requests_received.at().inc()
+        self.requests_rejected.at(error_type).inc()
+
+    def http_observed(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count one HTTP response; a route or method that isn't ours goes to `unmatched` or `OTHER`."""
+        self.http_requests.at(route, method, str(status)).inc()
+        self.http_duration.at(route).observe(seconds)
+
+
+class _Declared(Collector):
+    """What prometheus_client asks for the families."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        for instrument in self._metrics.instruments():
+            yield instrument.family()

@@ -1,0 +1,306 @@
+"""The book of requests: who is in flight, who ended lately, and the metrics of their lives.
+
+A request is *live* until its one terminal event, then *sending* until the service has handed over its last byte, then
+*recent*. Durations are observed when it becomes recent, counts at the terminal event.
+"""
+
+from collections import deque
+
+from engine.events import (
+    PrefixLookup,
+    RequestAborted,
+    RequestArrived,
+    RequestChunk,
+    RequestFailed,
+    RequestFinished,
+    RequestFirstToken,
+    RequestPreempted,
+    RequestQueued,
+    RequestRejected,
+    RequestResumed,
+    RequestScheduled,
+    RequestTokens,
+    SequenceFinished,
+)
+from observability.metrics import Metrics
+from observability.timeline import Outcome, RequestState, RequestTimeline, fresh_prompt_tokens
+from observability.window import Window
+
+_REASONS = {Outcome.ABORTED: "abort", Outcome.FAILED: "error", Outcome.REJECTED: ""}
+
+# A service that forgets to say "last byte sent" must not make this grow for ever.
+MAX_SENDING = 4096
+
+
+class RequestBook:
+    """Timelines by request id, fed with request events and the service's stamps.
+
+    Args:
+        metrics: where counts and observations go.
+        window: the same, by second.
+        wall_offset: Unix epoch seconds minus monotonic seconds, for exemplars.
+        num_recent: ended requests kept, newest first out of a ring.
+    """
+
+    def __init__(self, metrics: Metrics, window: Window, *, wall_offset: float, num_recent: int) -> None:
+        self._metrics = metrics
+        self._window = window
+        self._wall_offset = wall_offset
+        self._live: dict[str, RequestTimeline] = {}
+        self._sending: dict[str, RequestTimeline] = {}
+        self.recent: deque[RequestTimeline] = deque(maxlen=num_recent)
+        self.num_recent_overwritten = 0
+        self.num_unknown = 0
+        self.num_running = 0
+        self.num_waiting = 0
+        # series that are touched once per token or more often
+        self._itl = metrics.itl.at()
+        self._generated = metrics.generated_tokens.at()
+        self._computed = metrics.prompt_tokens.at("computed")
+        self._recomputed_prompt = metrics.prompt_tokens.at("recomputed")
+
+    # --- reading ---
+
+    @property
+    def num_in_flight(self) -> int:
+        return len(self._live)
+
+    def get(self, request_id: str) -> RequestTimeline | None:
+        """Return a request in flight or recent, None if it is unknown or forgotten."""
+        timeline = self._live.get(request_id) or self._sending.get(request_id)
+        if timeline is not None:
+            return timeline
+        return next((recent for recent in reversed(self.recent) if recent.request_id == request_id), None)
+
+    def in_flight(self) -> list[RequestTimeline]:
+        return [*self._live.values(), *self._sending.values()]
+
+    def oldest_waiting_since(self) -> float | None:
+        stamps = [t.waiting_since for t in self._live.values() if t.waiting_since is not None]
+        return min(stamps) if stamps else None
+
+    # --- the service's stamps ---
+
+    def opened(self, timeline: RequestTimeline) -> None:
+        if timeline.request_id in self._live:
+            raise ValueError(f"request {timeline.request_id} was opened before")
+        self._live[timeline.request_id] = timeline
+        self._received(timeline.arrival)
+
+    def sent_first(self, request_id: str, t: float) -> None:
+        timeline = self._live.get(request_id) or self._sending.get(request_id)
+        if timeline is None or not timeline.stream or timeline.sent_first is not None:
+            return
+        timeline.sent_first = t
+        self._observe_ttft(timeline, t)
+
+    def sent_last(self, request_id: str, t: float) -> None:
+        timeline = self._sending.pop(request_id, None)
+        if timeline is not None:
+            timeline.sent_last = t
+            self._close(timeline)
+        elif request_id in self._live:
+            self._live[request_id].sent_last = t
+
+    def ended_outside(
+        self, request_id: str, outcome: Outcome, t: float, *, error_type: str = "", message: str = ""
+    ) -> None:
+        """End a request by something else than an engine event; unknown and ended ones are left alone."""
+        timeline = self._live.get(request_id)
+        if timeline is not None:
+            self._end(timeline, outcome, t, _REASONS[outcome], error_type=error_type, message=message)
+
+    def ids_in_engine(self) -> list[str]:
+        return [timeline.request_id for timeline in self._live.values() if timeline.in_engine]
+
+    # --- request events ---
+
+    def on_arrived(self, event: RequestArrived) -> None:
+        timeline = self._live.get(event.request_id)
+        if timeline is None:
+            timeline = self._live[event.request_id] = RequestTimeline(event.request_id, event.arrival)
+            self._received(event.t)
+        timeline.in_engine = True
+        timeline.num_prompt_tokens = event.num_prompt_tokens
+        timeline.max_tokens = event.max_tokens
+
+    def on_queued(self, event: RequestQueued) -> None:
+        if timeline := self._known(event.request_id):
+            before = timeline.state
+            timeline.queued(event.t)
+            self._moved(before, timeline.state)
+
+    def on_scheduled(self, event: RequestScheduled) -> None:
+        if timeline := self._known(event.request_id):
+            before = timeline.state
+            timeline.scheduled(event.t, event.num_cached_tokens)
+            self._moved(before, timeline.state)
+            self._metrics.prompt_tokens.at("cached").inc(event.num_cached_tokens)
+
+    def on_prefix_lookup(self, event: PrefixLookup) -> None:
+        self._metrics.prefix_queries.at().inc(event.num_prompt_tokens)
+        self._metrics.prefix_hits.at().inc(event.num_matched_tokens)
+        second = self._window.at(event.t)
+        second.prefix_queries += event.num_prompt_tokens
+        second.prefix_hits += event.num_matched_tokens
+        if event.why:
+            self._metrics.prefix_misses.at(event.why).inc()
+        if timeline := self._known(event.request_id):
+            timeline.prefix_why = event.why
+
+    def on_chunk(self, event: RequestChunk) -> None:
+        if event.num_recomputed:
+            self._metrics.recomputed_tokens.at().inc(event.num_recomputed)
+            self._window.at(event.t).recomputed_tokens += event.num_recomputed
+        if timeline := self._known(event.request_id):
+            timeline.add_chunk(event)
+            num_prompt = timeline.num_prompt_tokens
+            self._computed.inc(fresh_prompt_tokens(event, num_prompt))
+            recomputed_end = min(event.start + event.num_recomputed, num_prompt)
+            self._recomputed_prompt.inc(max(0, recomputed_end - event.start))
+
+    def on_first_token(self, event: RequestFirstToken) -> None:
+        if timeline := self._known(event.request_id):
+            is_first = timeline.first_token is None
+            timeline.choice(event.index).first_token = event.t
+            if is_first and not timeline.stream:
+                self._observe_ttft(timeline, event.t)
+
+    def on_tokens(self, event: RequestTokens) -> None:
+        timeline = self._live.get(event.request_id)
+        num_tokens = event.num_tokens
+        self._generated.value += num_tokens
+        second = self._window.at(event.t)
+        second.generated_tokens += num_tokens
+        if timeline is None:
+            self.num_unknown += 1
+            return
+        choice = timeline.choices.get(event.index) or timeline.choice(event.index)
+        gap = choice.add(num_tokens, event.t)
+        if gap is not None:
+            self._itl.observe(gap, trace_id=timeline.trace_id, wall=event.t + self._wall_offset)
+            second.itl.add(gap)
+        if num_tokens > 1:
+            self._itl.observe(0.0, times=num_tokens - 1)
+            second.itl.add(0.0, num_tokens - 1)
+
+    def on_preempted(self, event: RequestPreempted) -> None:
+        self._metrics.preemptions.at().inc()
+        self._window.at(event.t).preemptions += 1
+        if timeline := self._known(event.request_id):
+            before = timeline.state
+            timeline.preempted(event.index, event.t)
+            self._moved(before, timeline.state)
+
+    def on_resumed(self, event: RequestResumed) -> None:
+        if timeline := self._known(event.request_id):
+            before = timeline.state
+            timeline.resumed(event.index, event.t)
+            self._moved(before, timeline.state)
+
+    def on_sequence_finished(self, event: SequenceFinished) -> None:
+        if timeline := self._known(event.request_id):
+            before = timeline.state
+            timeline.choice_finished(event.index, event.finish_reason, event.t)
+            self._moved(before, timeline.state)
+
+    def on_rejected(self, event: RequestRejected) -> None:
+        timeline = self._live.get(event.request_id)
+        if timeline is None:
+            timeline = self._live[event.request_id] = RequestTimeline(event.request_id, event.t)
+            self._received(event.t)
+        self._end(timeline, Outcome.REJECTED, event.t, "", error_type=event.error_type, message=event.message)
+
+    def on_finished(self, event: RequestFinished) -> None:
+        if timeline := self._known(event.request_id):
+            self._end(timeline, Outcome.FINISHED, event.t, event.finish_reason)
+
+    def on_failed(self, event: RequestFailed) -> None:
+        if timeline := self._known(event.request_id):
+            self._end(timeline, Outcome.FAILED, event.t, "error", error_type=event.error_type, message=event.message)
+
+    def on_aborted(self, event: RequestAborted) -> None:
+        if timeline := self._known(event.request_id):
+            self._end(timeline, Outcome.ABORTED, event.t, "abort", message=event.reason)
+
+    # --- the three moves ---
+
+    def _received(self, t: float) -> None:
+        self._metrics.requests_received.at().inc()
+        self._window.at(t).requests_received += 1
+
+    def _known(self, request_id: str) -> RequestTimeline | None:
+        timeline = self._live.get(request_id)
+        if timeline is None:
+            self.num_unknown += 1
+        return timeline
+
+    def _moved(self, before: RequestState, after: RequestState) -> None:
+        if before is after:
+            return
+        self.num_running += (after is RequestState.RUNNING) - (before is RequestState.RUNNING)
+        self.num_waiting += (after is RequestState.WAITING) - (before is RequestState.WAITING)
+
+    def _end(
+        self,
+        timeline: RequestTimeline,
+        outcome: Outcome,
+        t: float,
+        finish_reason: str,
+        *,
+        error_type: str = "",
+        message: str = "",
+    ) -> None:
+        before = timeline.state
+        timeline.end(outcome, t, finish_reason=finish_reason, error_type=error_type, message=message)
+        self._moved(before, timeline.state)
+        del self._live[timeline.request_id]
+        self._window.at(t).requests_ended += 1
+        if outcome is Outcome.REJECTED:
+            self._metrics.requests_rejected.at(error_type).inc()
+            self._remember(timeline)
+            return
+        self._metrics.requests.at(finish_reason).inc()
+        self._observe_phases(timeline)
+        nobody_listens = outcome is Outcome.ABORTED or not timeline.via_service
+        if nobody_listens or timeline.sent_last is not None:
+            self._close(timeline)
+            return
+        self._sending[timeline.request_id] = timeline
+        if len(self._sending) > MAX_SENDING:
+            self._close(self._sending.pop(next(iter(self._sending))))
+
+    def _close(self, timeline: RequestTimeline) -> None:
+        if timeline.stream and timeline.sent_first is None and timeline.first_token is not None:
+            self._observe_ttft(timeline, timeline.first_token)
+        wall = self._wall(timeline)
+        if timeline.e2e_s is not None:
+            self._metrics.duration.at().observe(timeline.e2e_s, trace_id=timeline.trace_id, wall=wall)
+        if timeline.outcome is Outcome.FINISHED and timeline.tpot_s is not None:
+            self._metrics.tpot.at().observe(timeline.tpot_s, trace_id=timeline.trace_id, wall=wall)
+        self._remember(timeline)
+
+    def _remember(self, timeline: RequestTimeline) -> None:
+        if len(self.recent) == self.recent.maxlen:
+            self.num_recent_overwritten += 1
+        self.recent.append(timeline)
+
+    def _observe_ttft(self, timeline: RequestTimeline, t: float) -> None:
+        ttft = timeline.ttft_s
+        if ttft is None:
+            return
+        self._metrics.ttft.at().observe(ttft, trace_id=timeline.trace_id, wall=t + self._wall_offset)
+        self._window.at(t).ttft.add(ttft)
+
+    def _observe_phases(self, timeline: RequestTimeline) -> None:
+        if timeline.waits:
+            self._metrics.queue.at().observe(timeline.queue_s, trace_id=timeline.trace_id, wall=self._wall(timeline))
+        if timeline.prefill_s is not None:
+            self._metrics.prefill.at().observe(
+                timeline.prefill_s, trace_id=timeline.trace_id, wall=self._wall(timeline)
+            )
+        if timeline.decode_s is not None:
+            self._metrics.decode.at().observe(timeline.decode_s, trace_id=timeline.trace_id, wall=self._wall(timeline))
+
+    def _wall(self, timeline: RequestTimeline) -> float:
+        return (timeline.ended or timeline.arrival) + self._wall_offset

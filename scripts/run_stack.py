@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Start the whole stack with one command, from a machine that has only Python and pip.
+
+Makes `.venv`, installs the project, fetches the model, starts the service, the dashboard and (if its binary is found)
+Prometheus, waits until each is ready, prints the addresses, supervises, and stops in reverse order on Ctrl-C or
+SIGTERM.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import webbrowser
+from pathlib import Path
+
+from bootstrap import ROOT, fail, reexec_inside
+from children import Child, StartError, free_ports, port_is_free
+from smoke import run_smoke
+
+HOST = "127.0.0.1"
+DEFAULT_MODEL = "smollm2-135m-instruct"
+READY_TIMEOUT_S = 300.0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0],
+        epilog="Flags after a lone -- go to `pellucid serve` unchanged.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--port", type=int, default=8100, help="of the service")
+    parser.add_argument("--dashboard-port", type=int, default=3100, help="of the dashboard")
+    parser.add_argument("--prometheus-port", type=int, default=9190, help="of Prometheus")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="catalogue name, .gguf file, directory or random:PRESET")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 ...")
+    parser.add_argument("--no-dashboard", action="store_true", help="leave the dashboard out")
+    parser.add_argument("--no-prometheus", action="store_true", help="leave Prometheus out")
+    parser.add_argument("--open", action="store_true", help="open the dashboard in a browser")
+    parser.add_argument("--smoke", action="store_true", help="free ports, one streamed chat, every page, then stop")
+    parser.add_argument("--setup-only", action="store_true", help="install and fetch the model, start nothing")
+    parser.add_argument("--json", action="store_true", help="print results as JSON on stdout, nothing else")
+    parser.add_argument("engine_flags", nargs="*", metavar="-- ENGINE FLAGS", help="passed to `pellucid serve`")
+    return parser.parse_args()
+
+
+class Stack:
+    """The children in starting order, and how they are watched."""
+
+    def __init__(self, children: list[Child], *, quiet: bool) -> None:
+        self.children = children
+        self.quiet = quiet
+        self.stopping = threading.Event()
+
+    def say(self, text: str) -> None:
+        if not self.quiet:
+            print(text, flush=True)
+
+    def start(self) -> None:
+        """Start all, one after the other; raise StartError when a required one fails."""
+        for child in list(self.children):
+            child.start()
+            try:
+                child.wait_ready(READY_TIMEOUT_S, self.stopping)
+            except StartError as error:
+                if child.required or self.stopping.is_set():
+                    raise
+                self.say(f"[{child.name}] left out: {error}")
+                child.stop()
+                self.children.remove(child)
+            else:
+                self.say(f"[{child.name}] ready after {child.ready_after_s:.1f} s")
+
+    def supervise(self) -> int:
+        """Watch until told to stop; return the exit code."""
+        while not self.stopping.wait(0.5):
+            for child in self.children:
+                code = child.poll()
+                if code is None:
+                    continue
+                if child.required:
+                    print(f"error: {child.name} ended with exit code {code}; its last lines:", file=sys.stderr)
+                    print(child.last_lines(), file=sys.stderr)
+                    return 1
+                if child.num_restarts < child.max_restarts:
+                    child.num_restarts += 1
+                    self.say(f"[{child.name}] ended with exit code {code}; start {child.num_restarts} again")
+                    child.start()
+        return 0
+
+    def stop(self) -> None:
+        for child in reversed(self.children):
+            if child.poll() is None:
+                self.say(f"[{child.name}] stopping")
+            child.stop()
+
+
+def build_stack(args: argparse.Namespace, artifacts: Path) -> tuple[list[Child], dict[str, str]]:
+    """Return the children to start and the addresses they will answer at."""
+    python = sys.executable
+    logs = artifacts / "logs"
+    urls = {"service": f"http://{HOST}:{args.port}"}
+    serve = [python, "-m", "service.cli", "serve", "--host", HOST, "--port", str(args.port)]
+    serve += ["--model", args.model, "--device", args.device, *args.engine_flags]
+    children = [Child("service", serve, f"{urls['service']}/ready", logs / "service.log", stop_grace_s=40.0)]
+    if not args.no_dashboard:
+        urls["dashboard"] = f"http://{HOST}:{args.dashboard_port}"
+        command = [python, "-m", "dashboard.main", "--host", HOST, "--port", str(args.dashboard_port)]
+        command += ["--service-url", urls["service"]]
+        children.append(
+            Child("dashboard", command, f"{urls['dashboard']}/healthz", logs / "dashboard.log", required=False)
+        )
+    binary = None if args.no_prometheus else shutil.which("prometheus")
+    if binary:
+        from observability.prometheus_config import render_prometheus_config
+
+        urls["prometheus"] = f"http://{HOST}:{args.prometheus_port}"
+        config = artifacts / "prometheus.yml"
+        config.write_text(render_prometheus_config(service_address=f"{HOST}:{args.port}"))
+        command = [binary, f"--config.file={config}", f"--web.listen-address={HOST}:{args.prometheus_port}"]
+        command += [f"--storage.tsdb.path={artifacts / 'prometheus-data'}", "--storage.tsdb.retention.time=2d"]
+        command += ["--enable-feature=exemplar-storage"]
+        children.append(
+            Child("prometheus", command, f"{urls['prometheus']}/-/ready", logs / "prometheus.log", required=False)
+        )
+    return children, urls
+
+
+def check_ports(args: argparse.Namespace) -> None:
+    """Refuse a busy port in one line, before anything is started."""
+    wanted = [("--port", args.port)]
+    if not args.no_dashboard:
+        wanted.append(("--dashboard-port", args.dashboard_port))
+    if not args.no_prometheus and shutil.which("prometheus"):
+        wanted.append(("--prometheus-port", args.prometheus_port))
+    for flag, port in wanted:
+        if not 1 <= port <= 65535:
+            fail(f"{flag} must lie in 1..65535, got {port}", 2)
+        if not port_is_free(HOST, port):
+            fail(f"port {port} is in use; stop what listens there or choose another with {flag}", 1)
+    numbers = [port for _, port in wanted]
+    if len(set(numbers)) != len(numbers):
+        fail(f"the ports must differ, got {', '.join(f'{flag} {port}' for flag, port in wanted)}", 2)
+
+
+def fetch_model(name: str, *, quiet: bool) -> None:
+    """Make sure that a named model is in the cache; a path or `random:` needs nothing."""
+    if name.startswith("random:") or os.path.exists(name) or name.endswith(".gguf") or "/" in name:
+        return
+    command = [sys.executable, "-m", "service.cli", "models", "pull", name]
+    result = subprocess.run([*command, *(["--json"] if quiet else [])], stdout=subprocess.DEVNULL if quiet else None)
+    if result.returncode:
+        fail(f"the model {name!r} could not be fetched", result.returncode)
+
+
+def print_addresses(urls: dict[str, str], prometheus_missing: bool) -> None:
+    print()
+    for name, url in urls.items():
+        print(f"  {name:<11} {url}")
+    if prometheus_missing:
+        print("  prometheus  not found on PATH (optional)")
+    print("\nTry it:\n")
+    print(f"  curl -N {urls['service']}/v1/chat/completions -H 'Content-Type: application/json' \\")
+    print('    -d \'{"messages": [{"role": "user", "content": "What is the capital of France?"}], "stream": true}\'')
+    print("\nCtrl-C stops everything.\n", flush=True)
+
+
+def report_smoke(urls: dict[str, str], as_json: bool, started: float) -> int:
+    results = run_smoke(
+        service_url=urls["service"], dashboard_url=urls.get("dashboard"), prometheus_url=urls.get("prometheus")
+    )
+    failed = [result for result in results if not result.ok]
+    seconds = time.monotonic() - started
+    if as_json:
+        checks = [{"name": r.name, "ok": r.ok, "seen": r.seen} for r in results]
+        print(json.dumps({"ok": not failed, "seconds": round(seconds, 1), "urls": urls, "checks": checks}))
+    else:
+        for result in results:
+            print(f"  {'ok  ' if result.ok else 'FAIL'} {result.name:<22} {result.seen}")
+        print(f"smoke: {len(results) - len(failed)} of {len(results)} answered, {seconds:.1f} s from the start")
+    return 1 if failed else 0
+
+
+def main() -> int:
+    started = time.monotonic()
+    args = parse_arguments()
+    reexec_inside(quiet=args.json)
+    os.chdir(ROOT)
+    fetch_model(args.model, quiet=args.json)
+    if args.setup_only:
+        if args.json:
+            print(json.dumps({"ok": True}))
+        return 0
+    if args.smoke:
+        args.port, args.dashboard_port, args.prometheus_port = free_ports(HOST, 3)
+    check_ports(args)
+    artifacts = ROOT / "artifacts" / (f"smoke-{os.getpid()}" if args.smoke else "stack")
+    artifacts.mkdir(parents=True, exist_ok=True)
+    children, urls = build_stack(args, artifacts)
+    stack = Stack(children, quiet=args.json)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stack.stopping.set())
+    try:
+        stack.start()
+        urls = {name: url for name, url in urls.items() if name in {child.name for child in stack.children}}
+        if args.smoke:
+            return report_smoke(urls, args.json, started)
+        if args.json:
+            print(json.dumps({"ok": True, "urls": urls}), flush=True)
+        else:
+            print_addresses(urls, not args.no_prometheus and "prometheus" not in urls)
+        if args.open and "dashboard" in urls:
+            webbrowser.open(urls["dashboard"])
+        return stack.supervise()
+    except StartError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    finally:
+        stack.stop()
+        if args.smoke:
+            shutil.rmtree(artifacts, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

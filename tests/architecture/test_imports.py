@@ -1,0 +1,119 @@
+"""Rules of architecture.md that an import linter can't say: clocks, environment, torch, empty packages."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("engine", "service", "observability", "dashboard", "loadtest")
+
+NO_TORCH = (
+    "engine.clock",
+    "engine.config",
+    "engine.core",
+    "engine.client",
+    "engine.errors",
+    "engine.events",
+    "engine.messages",
+    "engine.sampling_params",
+    "engine.schedule",
+    "engine.scheduler",
+    "engine.sequence",
+    "engine.execution.executor",
+    "engine.execution.forward_batch",
+    "engine.execution.simulated_executor",
+    "engine.kv.block_manager",
+    "engine.kv.block_pool",
+    "engine.kv.prefix_tree",
+    "engine.text.chat_template",
+    "engine.text.detokenizer",
+    "engine.text.stop_strings",
+    "engine.text.tokenizer",
+    "observability.metrics",
+    "observability.recorder",
+    "observability.trace_check",
+    "service.app",
+    "dashboard.server",
+)
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+
+
+def imported_names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node.module
+
+
+def importers_of(*names: str) -> list[str]:
+    """Return the files that import one of the top-level packages."""
+    return [path for path, tree in modules() if any(name.split(".")[0] in names for name in imported_names(tree))]
+
+
+@pytest.mark.parametrize("module", NO_TORCH)
+def test_module_imported_alone_brings_no_torch(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr or f"{module} imports torch"
+
+
+def test_time_module_is_read_only_by_the_clock_and_the_load_generator() -> None:
+    allowed = ("engine/clock.py", "loadtest/")
+    assert [path for path in importers_of("time") if not path.startswith(allowed)] == []
+
+
+def test_web_framework_is_imported_only_by_service_and_dashboard() -> None:
+    allowed = ("service/", "dashboard/")
+    found = importers_of("starlette", "uvicorn", "sse_starlette")
+    assert [path for path in found if not path.startswith(allowed)] == []
+
+
+def test_metric_and_trace_libraries_are_imported_only_by_observability() -> None:
+    found = importers_of("prometheus_client", "opentelemetry")
+    assert [path for path in found if not path.startswith("observability/")] == []
+
+
+def test_environment_is_read_only_by_settings_modules() -> None:
+    allowed = {"service/settings.py", "engine/model/cache_dir.py", "engine/process_environment.py"}
+    found = set()
+    for path, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv"):
+                found.add(path)
+    assert found - allowed == set()
+
+
+def test_package_init_files_are_empty() -> None:
+    filled = [path for path, tree in modules() if path.endswith("__init__.py") and tree.body]
+    assert filled == []
+
+
+def test_blind_except_stands_only_in_outermost_loops() -> None:
+    """Each place is named here, so that a new one is a decision."""
+    allowed = {
+        "engine/core.py",
+        "engine/engine_loop.py",
+        "engine/serving.py",
+        "service/errors.py",
+        "service/middleware.py",
+    }
+    found = set()
+    for path, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ExceptHandler):
+                names = [node.type] if node.type is None else list(ast.walk(node.type))
+                if node.type is None or any(
+                    isinstance(n, ast.Name) and n.id in ("Exception", "BaseException") for n in names
+                ):
+                    found.add(path)
+    assert found - allowed == set()
