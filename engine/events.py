@@ -358,13 +358,14 @@ class EventLog:
 
     Args:
         clock: where `t` comes from.
+        first_seq: number of the first event; past 1 only when a stream is continued in its writer's place.
     """
 
     FIRST_SEQ: ClassVar[int] = 1
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, first_seq: int = FIRST_SEQ) -> None:
         self._clock = clock
-        self._next_seq = self.FIRST_SEQ
+        self._next_seq = first_seq
         self._pending: list[Event] = []
         self.step = 0
 
