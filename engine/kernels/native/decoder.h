@@ -1,0 +1,101 @@
+// A decoder-only transformer over a paged KV cache: one call runs a whole ragged step.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernel_table.h"
+#include "packed_weights.h"
+#include "thread_pool.h"
+
+extern "C" {
+
+// Mirrors DecoderSpec and the pool's shape; see native_executor.py.
+struct PellucidDecoderShape {
+  int32_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
+  int32_t max_positions, qkv_bias, qk_norm, tie_word_embeddings;
+  int32_t num_blocks, block_size, max_tokens, num_threads;
+  float norm_epsilon;
+};
+
+// Mirrors ForwardBatch; every array is contiguous.
+struct PellucidBatch {
+  int32_t num_tokens, num_seqs, max_blocks, num_logits, num_copies;
+  const int64_t* token_ids;
+  const int64_t* positions;
+  const int64_t* slot_mapping;
+  const int32_t* query_start;
+  const int32_t* seq_lens;
+  const int32_t* block_tables;
+  const int64_t* logits_rows;
+  const int64_t* block_copies;
+};
+
+// Called by the calling thread after every layer, in the observed mode only: residual is [num_tokens][hidden_size].
+typedef void (*PellucidObserver)(int32_t layer, const float* residual, int32_t num_tokens, int32_t hidden_size);
+}
+
+namespace pellucid {
+
+class Decoder {
+ public:
+  Decoder(const PellucidDecoderShape& shape, const float* cosines, const float* sines, const KernelTable* kernels);
+
+  // Takes one canonical weight; throws std::invalid_argument for a name, shape or encoding it doesn't know.
+  void set_weight(const std::string& name, const std::string& encoding, const uint8_t* data, int64_t num_rows,
+                  int64_t num_columns);
+
+  // Runs the step; logits is [num_logits][vocab_size].
+  void forward(const PellucidBatch& batch, float* logits, PellucidObserver observer);
+
+ private:
+  struct Layer {
+    std::vector<float> attn_norm, mlp_norm, q_bias, k_bias, v_bias, q_norm, k_norm;
+    OwnedMatrix q, k, v, o, gate, up, down;
+    AlignedMemory keys, values;  // [block][kv_head][head_dim][block_size], [block][kv_head][block_size][head_dim]
+  };
+  // One matrix product of a phase: every row of the input against `matrix`.
+  struct Product {
+    const OwnedMatrix* matrix;
+    float* out;
+    int64_t stride;
+  };
+
+  void check_complete() const;
+  void run_phases(int thread, const PellucidBatch& batch, float* logits, PellucidObserver observer);
+  void embed(const PellucidBatch& batch, int thread);
+  void copy_blocks(const PellucidBatch& batch, int thread);
+  void normalise_rows(const float* weight, const float* residual_delta, int num_rows, int thread);
+  void quantize_rows(const float* x, int width, int num_rows, int thread);
+  void rotate_and_store(Layer& layer, const PellucidBatch& batch, int thread);
+  void attend(const Layer& layer, const PellucidBatch& batch, int thread);
+  void multiply(const Product* products, int count, const float* x, int num_rows, std::atomic<int>& next);
+  std::atomic<int>& next_counter(int phase) { return counters_[size_t(phase) % kCounters].value; }
+
+  static constexpr int kCounters = 8;
+  static constexpr int kPanelsPerGrab = 4;
+  struct alignas(64) Counter {
+    std::atomic<int> value{0};
+  };
+
+  PellucidDecoderShape shape_;
+  const KernelTable* kernels_;
+  std::vector<float> cosines_, sines_;  // [max_positions][head_dim / 2]
+  std::vector<Layer> layers_;
+  OwnedMatrix embed_, head_;
+  std::vector<float> final_norm_;
+  std::vector<std::string> seen_;
+  bool complete_ = false;
+
+  // Scratch, allocated once: rows are tokens of the step.
+  AlignedMemory residual_, normed_, qkv_, attended_, gate_up_, activated_, delta_;
+  AlignedMemory quantized_values_, quantized_scales_, quantized_sums_;
+  std::vector<int32_t> seq_of_token_;
+  std::vector<AlignedMemory> scores_;  // one for each thread
+  Counter counters_[kCounters];
+  ThreadTeam team_;
+};
+
+}  // namespace pellucid

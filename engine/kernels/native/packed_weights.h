@@ -1,0 +1,42 @@
+// Weights repacked once at load into panels of 16 outputs, in the precision of the file.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kernel_table.h"
+
+namespace pellucid {
+
+// Memory aligned to a huge page, and advised to use them.
+class AlignedMemory {
+ public:
+  AlignedMemory() = default;
+  explicit AlignedMemory(size_t bytes);
+  uint8_t* data() const { return data_.get(); }
+  size_t size() const { return size_; }
+
+ private:
+  struct Free {
+    void operator()(uint8_t* p) const;
+  };
+  std::unique_ptr<uint8_t, Free> data_;
+  size_t size_ = 0;
+};
+
+struct OwnedMatrix {
+  PackedMatrix view;
+  AlignedMemory values, scales, offsets;
+};
+
+// Packs rows of `encoding` (`F32`, `Q8_0`, `Q4_0`, `Q4_1`); throws std::invalid_argument for anything else.
+// Several sources can be stacked: `rows` of each follow one another as outputs first_output...
+void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int num_inputs);
+void pack_rows(OwnedMatrix& matrix, const std::string& encoding, const uint8_t* data, int first_output, int num_rows);
+Format format_of(const std::string& encoding, int num_inputs);
+
+// Writes one output's weights as floats: the embedding look-up of a packed matrix.
+void unpack_row(const PackedMatrix& matrix, int output, float* out);
+
+}  // namespace pellucid
