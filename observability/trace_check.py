@@ -206,15 +206,15 @@ class TraceChecker:
             table = self._pool.tables.get((request_id, index))
             if request_id == event.request_id and table is not None:
                 stop = (table.index(event.block_id) + 1) * self._block_size
-                num_computed = self._requests.num_computed_tokens(request_id, index)
-                if num_computed is None or num_computed >= stop:
+                num_written = self._requests.num_written_tokens(request_id, index)
+                if num_written is None or num_written >= stop:
                     return
-                needs.append((stop, num_computed))
+                needs.append((stop, num_written))
         if needs:
-            stop, num_computed = min(needs)
+            stop, num_written = min(needs)
             raise InvariantError(
                 f"block {event.block_id} is published before it is written: it ends at token {stop}, "
-                f"request {event.request_id!r} has {num_computed} computed tokens"
+                f"request {event.request_id!r} has {num_written} computed tokens"
             )
 
     def _step_started(self) -> None:
