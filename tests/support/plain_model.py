@@ -16,6 +16,7 @@ def solo_output(
     *,
     index: int = 0,
     eos_token_ids: Collection[int] = (EOS,),
+    vocab_size: int = VOCAB_SIZE,
     max_total_tokens: int = 1 << 30,
 ) -> tuple[list[int], str]:
     """Return the output tokens and the finish reason of choice `index` under the hashed script.
@@ -26,7 +27,7 @@ def solo_output(
     history = history_of(prompt)
     outputs: list[int] = []
     while True:
-        token = hashed_token(history, index, VOCAB_SIZE)
+        token = hashed_token(history, index, vocab_size)
         outputs.append(token)
         history = extend_history(history, token)
         if token in stops:

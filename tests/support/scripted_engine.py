@@ -172,6 +172,18 @@ class ScriptedEngine:
         assert report.num_received == sum(report.num_ended.values()), report.to_text()
         return report
 
+    def check_between_steps(self) -> None:
+        """Assert that the engine's own tables and the pool rebuilt from its events are the same."""
+        running = self.scheduler.running
+        self.blocks.check_invariants(running)
+        assert self._checker.pool.tables == {(seq.request_id, seq.index): seq.block_table for seq in running}
+        counts, rebuilt = self.blocks.counts, self._checker.pool.counts
+        assert (counts.free, counts.referenced, counts.cached) == (
+            rebuilt["free"],
+            rebuilt["referenced"],
+            rebuilt["cached"],
+        )
+
     def kinds(self, *kinds: type[Event]) -> list[Event]:
         """Return the events of these types, in order."""
         return [event for event in self.events if isinstance(event, kinds)]
