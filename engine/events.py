@@ -5,7 +5,7 @@ Every event is frozen and carries `seq` (gapless from 1 over an engine's life), 
 MessagePack map whose `type` is the tag given below.
 """
 
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -358,13 +358,14 @@ class EventLog:
 
     Args:
         clock: where `t` comes from.
+        first_seq: number of the first event; past 1 only when a stream is continued in its writer's place.
     """
 
     FIRST_SEQ: ClassVar[int] = 1
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, first_seq: int = FIRST_SEQ) -> None:
         self._clock = clock
-        self._next_seq = self.FIRST_SEQ
+        self._next_seq = first_seq
         self._pending: list[Event] = []
         self.step = 0
 
@@ -372,7 +373,7 @@ class EventLog:
         self._pending.append(kind(seq=self._next_seq, t=self._clock.now(), step=self.step, **fields))
         self._next_seq += 1
 
-    def drain(self) -> list[Event]:
+    def drain(self) -> list[AnyEvent]:
         """Return the events since the last call and forget them."""
         events, self._pending = self._pending, []
-        return events
+        return cast(list[AnyEvent], events)

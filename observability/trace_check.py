@@ -254,4 +254,5 @@ class TraceChecker:
             raise InvariantError(
                 f"block {self._pool.first_lost()} is lost: nobody holds it, it is neither cached nor free"
             )
-        self._pool.check_released(self._requests.ended)
+        self._pool.check_settled(self._requests.ended)
+        self._requests.forget_ended_lives()

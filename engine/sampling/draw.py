@@ -1,0 +1,99 @@
+"""Temperature, top-k, top-p, min-p and the draw: scores in, one token a row out, each row by itself.
+
+A row is drawn by inverting its cumulative distribution with one uniform number. Probabilities are exp((score - max) /
+temperature) in float32; sums are float64. Which algorithm a row takes depends on its own settings only, and both
+results and sums are the same whatever rows come with it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from engine.sampling.ordering import best_tokens
+from engine.sampling_params import SamplingParams
+
+GREEDY_BELOW = 1e-5  # a temperature under this is greedy: scores / temperature would leave float32's exact range
+_FIRST_CANDIDATES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Column vectors [num_rows, 1] of what limits each row's choice; "off" is vocab_size, 1 and 0."""
+
+    temperature: torch.Tensor
+    top_k: torch.Tensor
+    top_p: torch.Tensor
+    min_p: torch.Tensor
+
+    @staticmethod
+    def of(params: list[SamplingParams], *, vocab_size: int, device: torch.device) -> "Filters":
+        def column(values: list[float], dtype: torch.dtype) -> torch.Tensor:
+            return torch.tensor(values, dtype=dtype, device=device)[:, None]
+
+        return Filters(
+            temperature=column([p.temperature for p in params], torch.float32),
+            top_k=column([min(p.top_k, vocab_size) or vocab_size for p in params], torch.int64),
+            top_p=column([p.top_p for p in params], torch.float64),
+            min_p=column([p.min_p for p in params], torch.float32),
+        )
+
+    def take(self, rows: torch.Tensor) -> "Filters":
+        return Filters(self.temperature[rows], self.top_k[rows], self.top_p[rows], self.min_p[rows])
+
+
+def draw(scores: torch.Tensor, params: list[SamplingParams], uniforms: torch.Tensor) -> torch.Tensor:
+    """Choose a token for every row.
+
+    Args:
+        scores: float32 [num_rows, vocab_size]; no NaN, each row's maximum finite.
+        params: of each row; temperature at least GREEDY_BELOW.
+        uniforms: float64 [num_rows] in [0, 1).
+
+    Returns: int64 [num_rows].
+    """
+    filters = Filters.of(params, vocab_size=scores.shape[1], device=scores.device)
+    probs = ((scores - scores.amax(dim=-1, keepdim=True)) / filters.temperature).exp()
+    tokens = torch.empty(len(params), dtype=torch.int64, device=scores.device)
+    ranked = [i for i, p in enumerate(params) if p.top_k or p.top_p < 1.0]
+    plain = [i for i, p in enumerate(params) if not (p.top_k or p.top_p < 1.0)]
+    if plain:
+        rows = torch.tensor(plain, device=scores.device)
+        kept = probs[rows]
+        kept = kept.masked_fill_(kept < filters.min_p[rows], 0.0)
+        tokens[rows] = _invert(kept, uniforms[rows])
+    if ranked:
+        rows = torch.tensor(ranked, device=scores.device)
+        most = max(min(params[i].top_k, scores.shape[1]) or _FIRST_CANDIDATES for i in ranked)
+        tokens[rows] = _draw_ranked(scores[rows], probs[rows], filters.take(rows), uniforms[rows], most)
+    return tokens
+
+
+def _draw_ranked(
+    scores: torch.Tensor, probs: torch.Tensor, filters: Filters, uniforms: torch.Tensor, num_candidates: int
+) -> torch.Tensor:
+    """Draw among the best tokens, best first; rows whose nucleus is wider than the candidates are done again."""
+    num_candidates = min(num_candidates, scores.shape[1])
+    ids = best_tokens(scores, num_candidates)
+    weights = probs.gather(1, ids).double()
+    weights.masked_fill_(torch.arange(num_candidates, device=ids.device) >= filters.top_k, 0.0)
+    running = weights.cumsum(dim=-1)
+    total = torch.where(filters.top_k <= num_candidates, running[:, -1:], probs.sum(dim=-1, keepdim=True).double())
+    limit = filters.top_p * total
+    kept = weights.masked_fill_(running - weights >= limit, 0.0).float()
+    tokens = ids.gather(1, _invert(kept.masked_fill_(kept < filters.min_p, 0.0), uniforms)[:, None])[:, 0]
+    if num_candidates < scores.shape[1]:
+        wide = ((running[:, -1:] < limit) & (filters.top_k > num_candidates))[:, 0].nonzero()[:, 0]
+        if len(wide):
+            tokens[wide] = _draw_ranked(
+                scores[wide], probs[wide], filters.take(wide), uniforms[wide], 8 * num_candidates
+            )
+    return tokens
+
+
+def _invert(weights: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """Return the first column at which each row's running sum exceeds uniform * total; never one of weight zero."""
+    running = weights.cumsum(dim=-1, dtype=torch.float64)
+    total = running[:, -1:].contiguous()
+    picked = torch.searchsorted(running, uniforms[:, None] * total, right=True)
+    last = torch.searchsorted(running, total)  # the product can round up to the total itself
+    return torch.minimum(picked, last)[:, 0]

@@ -1,0 +1,120 @@
+"""TorchSampler: logits in, tokens out, for the executors whose logits are torch tensors."""
+
+from collections.abc import Sequence as Many
+
+import torch
+
+from engine.execution.executor import SampledToken, SamplingRow
+from engine.messages import TokenLogprobs
+from engine.sampling.bans import apply_bans, has_bans
+from engine.sampling.draw import GREEDY_BELOW, draw
+from engine.sampling.logprobs import report_logprobs
+from engine.sampling.penalties import Penalties
+from engine.sampling.randomness import uniforms
+from engine.sampling_params import SamplingParams
+
+
+class TorchSampler:
+    """Choose tokens. Order: bias and bans, penalties, temperature, top-k, top-p, min-p, draw.
+
+    Greedy rows without bias, bans and penalties cost one argmax over the batch; the lowest id wins a tie.
+
+    Args:
+        vocab_size: of the logits.
+        eos_token_ids: the model's end-of-sequence ids, banned while a request's `min_tokens` is not reached.
+    """
+
+    def __init__(self, vocab_size: int, eos_token_ids: Many[int]) -> None:
+        self._vocab_size = vocab_size
+        self._eos_token_ids = tuple(token for token in eos_token_ids if token < vocab_size)
+        self._penalties = Penalties()
+
+    @torch.inference_mode()
+    def sample(self, logits: torch.Tensor, rows: Many[SamplingRow]) -> list[SampledToken]:
+        """Return one outcome a row; `logits` float32 [num_logits, vocab_size] is not changed.
+
+        A row with NaN, with +inf, or with every token banned gets an `error`; the other rows are unaffected.
+        """
+        if not rows:
+            return []
+        best = logits.argmax(dim=-1)
+        peaks = logits.gather(1, best[:, None])[:, 0]  # NaN where a row has one: argmax takes it for the largest
+        best_of_row, peak_of_row = best.tolist(), peaks.tolist()
+        tokens = [row.given_token if row.given_token >= 0 else best_of_row[row.logits_row] for row in rows]
+        errors = [_fault(peak_of_row[row.logits_row], row.position) for row in rows]
+        special = [
+            i
+            for i, row in enumerate(rows)
+            if row.given_token < 0 and not errors[i] and not _is_plain_greedy(row.seq.params)
+        ]
+        if special:
+            self._choose(logits, [rows[i] for i in special], special, tokens, errors)
+        reports = _report(logits, rows, tokens, errors)
+        return [
+            SampledToken(token_id=-1, error=error) if error else SampledToken(token_id=token, logprobs=report)
+            for token, error, report in zip(tokens, errors, reports, strict=True)
+        ]
+
+    def _choose(
+        self, logits: torch.Tensor, rows: list[SamplingRow], places: list[int], tokens: list[int], errors: list[str]
+    ) -> None:
+        """Fill in tokens and errors at `places` for rows that need more than an argmax of the raw logits."""
+        scores = logits[torch.tensor([row.logits_row for row in rows], device=logits.device)]
+        apply_bans(scores, rows, eos_token_ids=self._eos_token_ids)
+        self._penalties.apply(scores, rows)
+        best = scores.argmax(dim=-1)
+        peaks = scores.gather(1, best[:, None])[:, 0].tolist()
+        drawn: list[int] = []
+        for i, (place, token) in enumerate(zip(places, best.tolist(), strict=True)):
+            tokens[place] = token
+            if peaks[i] == -torch.inf:
+                errors[place] = f"every token is banned at position {rows[i].position}"
+            elif rows[i].seq.params.temperature >= GREEDY_BELOW:
+                drawn.append(i)
+        if drawn:
+            chosen = draw(
+                scores[torch.tensor(drawn, device=scores.device)],
+                [rows[i].seq.params for i in drawn],
+                torch.from_numpy(
+                    uniforms(
+                        [rows[i].seq.params.seed for i in drawn],
+                        [rows[i].index for i in drawn],
+                        [rows[i].position for i in drawn],
+                    )
+                ).to(scores.device),
+            )
+            for i, token in zip(drawn, chosen.tolist(), strict=True):
+                tokens[places[i]] = token
+
+
+def _is_plain_greedy(params: SamplingParams) -> bool:
+    return (
+        params.temperature < GREEDY_BELOW
+        and params.repetition_penalty == 1.0
+        and not (params.presence_penalty or params.frequency_penalty)
+        and not has_bans(params)
+    )
+
+
+def _fault(peak: float, position: int) -> str:
+    if peak != peak:
+        return f"logits at position {position} contain NaN"
+    if peak == float("inf"):
+        return f"logits at position {position} contain infinity"
+    if peak == -float("inf"):
+        return f"logits at position {position} are all minus infinity"
+    return ""
+
+
+def _report(
+    logits: torch.Tensor, rows: Many[SamplingRow], tokens: list[int], errors: list[str]
+) -> list[TokenLogprobs | None]:
+    reports: list[TokenLogprobs | None] = [None] * len(rows)
+    wanted = [row.seq.params.logprobs if row.given_token < 0 else row.seq.params.prompt_logprobs for row in rows]
+    asked = [i for i, count in enumerate(wanted) if count >= 0 and not errors[i]]
+    if asked:
+        picked = logits[torch.tensor([rows[i].logits_row for i in asked], device=logits.device)]
+        found = report_logprobs(picked, [tokens[i] for i in asked], [wanted[i] for i in asked])
+        for i, report in zip(asked, found, strict=True):
+            reports[i] = report
+    return reports
