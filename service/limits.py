@@ -53,9 +53,7 @@ class RequestLimits:
         if isinstance(request, CompletionRequest):
             self._check_logprobs("logprobs", request.logprobs)
             if request.best_of is not None and request.best_of != request.n:
-                _refuse(
-                    "best_of", f"other than `n` ({request.n}) is not supported by this server, got {request.best_of}"
-                )
+                _refuse("best_of", f"must equal `n` ({request.n}) on this server, got {request.best_of}")
             _count("prompt", len(request.prompts), self.prompts)
 
     def _check_stop(self, stop: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What the service needs of its neighbours, as types: the real ones come from the composition root, fakes from tests."""
+"""What the service needs of its neighbours, as types; the composition root brings the real ones, tests bring fakes."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol

@@ -1,16 +1,9 @@
 """The service's settings: flags over environment variables over defaults. The only reader of the environment here."""
 
-import argparse
-import os
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 from engine.errors import ConfigError
 from service.limits import RequestLimits
-
-PREFIX = "PELLUCID_"
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -45,7 +46,7 @@ class AccessMiddleware:
             await self._app(scope, receive, exchange.send)
         except ClientDisconnect:
             logger.debug("request %s: the client left", context.request_id)
-        except Exception:  # noqa: BLE001 - the outermost loop of a request: log it, answer, keep serving
+        except Exception:
             logger.exception("request %s failed", context.request_id)
             if exchange.status:
                 raise  # the head is out: the server cuts the connection, so that the client sees it is not whole

@@ -1,4 +1,4 @@
-"""What every answer of a generating route has: identity, usage, timings; and the interface that routes stream through."""
+"""What every answer of a generating route has: identity, usage; and the interface that routes render through."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

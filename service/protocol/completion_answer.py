@@ -1,7 +1,7 @@
 """Text completions on the wire: chunks while they come, one body at the end, with the prompt echoed on request."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from engine.messages import TokenLogprobs

@@ -17,6 +17,5 @@ class CompletionRequest(GenerationFields):
         """The prompts one by one: a text, or token ids that are taken as they are."""
         if isinstance(self.prompt, str):
             return [self.prompt]
-        if self.prompt and isinstance(self.prompt[0], int):
-            return [[token_id for token_id in self.prompt if isinstance(token_id, int)]]
-        return [prompt for prompt in self.prompt if not isinstance(prompt, int)]
+        token_ids = [item for item in self.prompt if isinstance(item, int)]
+        return [token_ids] if token_ids else [item for item in self.prompt if not isinstance(item, int)]

@@ -54,15 +54,13 @@ class TokenSpelling:
 
     def prompt_entries(self, entries: Sequence[TokenLogprobs]) -> list[dict[str, Any] | None]:
         """Return `prompt_logprobs`: null for the first position, then token id -> log probability and text."""
-        spelled: list[dict[str, Any] | None] = [None]
-        for entry in entries:
-            spelled.append(
-                {
-                    str(one.token_id): {"logprob": finite(one.logprob), "decoded_token": self.text(one.token_id)}
-                    for one in (entry.chosen, *entry.top)
-                }
-            )
-        return spelled
+        return [None, *map(self._prompt_entry, entries)]
+
+    def _prompt_entry(self, entry: TokenLogprobs) -> dict[str, Any]:
+        return {
+            str(one.token_id): {"logprob": finite(one.logprob), "decoded_token": self.text(one.token_id)}
+            for one in (entry.chosen, *entry.top)
+        }
 
 
 class CompletionLogprobs:

@@ -4,7 +4,7 @@ A field that would change the output and isn't supported is refused, unless it h
 A harmless field is accepted. An unknown one is accepted and named in a header, or refused when the server is strict.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from engine.errors import InvalidRequestError
@@ -107,7 +107,7 @@ def check_parameters(
     return sorted(unknown)
 
 
-def ignored_header(unknown: list[str]) -> str:
+def ignored_header(unknown: Sequence[str]) -> str:
     """Return the value of `x-ignored-params`: names that are safe in a header, a bounded number of them."""
     shown = [
         "".join(ch if ch.isascii() and (ch.isalnum() or ch in "_.-") else "?" for ch in name[:64]) for name in unknown

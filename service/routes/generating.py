@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -179,7 +178,7 @@ class GeneratingRoute(Generic[R]):
         except PellucidError as error:
             logger.warning("request %s ended with %s: %s", context.request_id, error.error_type, error.message)
             yield data_frame(encode_error(error, request_id=context.request_id))
-        except Exception:  # noqa: BLE001 - the outermost loop of a stream: its head is out, so the failure goes in-band
+        except Exception:
             logger.exception("request %s failed", context.request_id)
             yield data_frame(encode_error(RequestFailedError("the server failed"), request_id=context.request_id))
 
