@@ -373,6 +373,11 @@ class EventLog:
         self._pending.append(kind(seq=self._next_seq, t=self._clock.now(), step=self.step, **fields))
         self._next_seq += 1
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether `drain` would return anything."""
+        return bool(self._pending)
+
     def drain(self) -> list[AnyEvent]:
         """Return the events since the last call and forget them."""
         events, self._pending = self._pending, []

@@ -172,6 +172,10 @@ class Scheduler:
             )
         ]
 
+    def abort_all(self, reason: str) -> list[ChoiceOutput]:
+        """End every request as aborted."""
+        return [output for request_id in self._ledger.request_ids() for output in self.abort(request_id, reason)]
+
     def fail_all(self, message: str) -> list[ChoiceOutput]:
         """End every request for a fault that can't be put down to one of them; all blocks come back."""
         outputs: list[ChoiceOutput] = []
@@ -372,9 +376,10 @@ class Scheduler:
             if error:
                 outputs.extend(self._fail(self._ledger[seq.request_id], error))
                 continue
-            self.blocks.publish(seq)
             if results:
                 outputs.extend(self._take_results(entry, asked, results))
+            else:
+                self.blocks.publish(seq)
         return outputs
 
     def _take_results(
@@ -393,6 +398,7 @@ class Scheduler:
                 record.num_prompt_logprobs = row.position
                 prompt_logprobs.append(result.logprobs)
         if not tokens:
+            self.blocks.publish(seq)
             if not prompt_logprobs:
                 return []
             return [ChoiceOutput(request_id=seq.request_id, index=seq.index, prompt_logprobs=prompt_logprobs)]
@@ -410,6 +416,7 @@ class Scheduler:
     def _fork(self, record: RequestRecord) -> None:
         """Make the other choices of a request, which share all blocks of the first."""
         parent = record.sequences[0]
+        self.blocks.publish(parent)  # before others hold its blocks
         for index in range(1, record.request.params.n):
             child = Sequence(parent.request, index=index, order=parent.order)
             child.num_cached_tokens = parent.num_cached_tokens
@@ -444,7 +451,9 @@ class Scheduler:
             num_tokens=len(new),
             num_output_tokens=len(output),
         )
-        if reason is not None:
+        if reason is None:
+            self.blocks.publish(seq)
+        else:
             self._leave(seq)
             self._ledger.finish(seq, reason, len(output))
         return ChoiceOutput(

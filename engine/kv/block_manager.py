@@ -401,6 +401,8 @@ class BlockManager:
         """Offer block `number` of a sequence to the tree below `parent`; return the block that stands there now."""
         size = self.block_size
         block_id = seq.block_table[number]
+        if block_id in self._tree:  # a fork that shares it was first
+            return block_id
         tokens = tuple(seq.token_ids(number * size, (number + 1) * size))
         salt = seq.request.cache_salt
         present = self._tree.insert(salt=salt, parent=parent, tokens=tokens, block_id=block_id)
