@@ -21,7 +21,20 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from engine.events import TERMINAL_EVENTS, BlockPublished, BlockShared, Event, RequestEvent, Stalled
+from engine.events import (
+    TERMINAL_EVENTS,
+    BlockCopied,
+    BlockEvicted,
+    BlockPublished,
+    BlockShared,
+    Event,
+    RequestAborted,
+    RequestEvent,
+    RequestFailed,
+    RequestPreempted,
+    RequestResumed,
+    Stalled,
+)
 from engine.execution.forward_batch import ForwardBatch
 from engine.execution.simulated_executor import ScriptedFailureError, hashed_tokens
 from engine.sampling_params import SamplingParams
@@ -315,5 +328,5 @@ def test_engine_in_twenty_thousand_random_steps_keeps_every_invariant() -> None:
     print(f"{EngineMachine.num_steps_of_all_examples} engine steps, {dict(EngineMachine.seen)}")  # noqa: T201
     assert EngineMachine.num_steps_of_all_examples >= NUM_STEPS_IN_CI
     assert EngineMachine.seen["futile resumes"] == 0
-    for kind in ("RequestPreempted", "RequestResumed", "BlockCopied", "BlockEvicted", "RequestFailed", "RequestAborted"):
-        assert EngineMachine.seen[kind] >= 100, f"the examples say too little about {kind}"
+    for kind in (RequestPreempted, RequestResumed, BlockCopied, BlockEvicted, RequestFailed, RequestAborted):
+        assert EngineMachine.seen[kind.__name__] >= 100, f"the examples say too little about {kind}"

@@ -3,17 +3,16 @@
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
 
-from engine.core import EngineCore
-from engine.kv.block_manager import BlockManager
-from engine.preemption import ShortagePolicy
-from engine.scheduler import Scheduler
-
 from engine.clock import ManualClock
 from engine.config import SchedulerConfig
+from engine.core import EngineCore
 from engine.events import Event, EventLog
 from engine.execution.simulated_executor import Cue, ScriptedLogits, TokenScript, hashed_tokens, scripted_runner
+from engine.kv.block_manager import BlockManager
 from engine.messages import ChoiceOutput, StepOutput
+from engine.preemption import ShortagePolicy
 from engine.sampling_params import SamplingParams
+from engine.scheduler import Scheduler
 from engine.sequence import EngineRequest
 from observability.trace_check import TraceChecker
 from observability.trace_report import TraceReport
@@ -162,20 +161,19 @@ class ScriptedEngine:
         """Assert that nothing runs, waits or is held, and that the whole trace is sound; return its report."""
         assert not self.core.has_work
         assert (self.scheduler.num_running, self.scheduler.num_waiting) == (0, 0)
-        self.blocks.check_invariants([])
         counts = self.blocks.counts
         assert counts.referenced == 0, f"{counts} at rest"
         assert counts.free + counts.cached == self.config.num_kv_blocks
         report = self._checker.finish()
         assert report.ok, report.to_text()
         assert report.num_in_flight == 0, report.to_text()
+        self.blocks.check_invariants([])
         assert report.num_received == sum(report.num_ended.values()), report.to_text()
         return report
 
     def check_between_steps(self) -> None:
         """Assert that the engine's own tables and the pool rebuilt from its events are the same."""
         running = self.scheduler.running
-        self.blocks.check_invariants(running)
         assert self._checker.pool.tables == {(seq.request_id, seq.index): seq.block_table for seq in running}
         counts, rebuilt = self.blocks.counts, self._checker.pool.counts
         assert (counts.free, counts.referenced, counts.cached) == (
@@ -183,6 +181,7 @@ class ScriptedEngine:
             rebuilt["referenced"],
             rebuilt["cached"],
         )
+        self.blocks.check_invariants(running)
 
     def kinds(self, *kinds: type[Event]) -> list[Event]:
         """Return the events of these types, in order."""
