@@ -15,7 +15,7 @@ from engine.sequence import EngineRequest
 from engine.supervision import SupervisionConfig
 from tests.support.fake_core import FakeEngine
 
-FAST = SupervisionConfig(check_s=0.01, first_delay_s=0.0, max_delay_s=0.0, shutdown_s=2.0)
+FAST = SupervisionConfig(check_s=0.01, first_delay_s=0.0, max_delay_s=0.0, shutdown_s=2.0, reap_s=0.5)
 CONFIG = EngineConfig(model="fake", heartbeat_s=0.02)
 
 
