@@ -64,11 +64,12 @@ def lives(events: list[Event]) -> list[list[Event]]:
 
 
 def assert_stream_is_whole(stream: list[Event]) -> None:
-    """Gapless, opened and closed by an engine event, one `arrived` and one terminal event per request."""
+    """Gapless, opened and ended by an engine event, one `arrived` and one terminal event per request."""
     assert [event.seq for event in stream] == list(range(1, len(stream) + 1))
     assert isinstance(stream[0], EngineStarted)
-    assert isinstance(stream[-1], EngineFailed | EngineStopped)
-    assert sum(isinstance(event, EngineFailed | EngineStopped) for event in stream) == 1
+    (end,) = [i for i, event in enumerate(stream) if isinstance(event, EngineFailed | EngineStopped)]
+    after_end = {type(event) for event in stream[end + 1 :]}
+    assert after_end <= ({RequestArrived, RequestFailed} if isinstance(stream[end], EngineFailed) else set())
     requests = {event.request_id for event in stream if isinstance(event, RequestEvent)}
     for request_id in requests:
         own = [type(e).__name__ for e in stream if isinstance(e, RequestEvent) and e.request_id == request_id]
@@ -235,7 +236,7 @@ def test_engine_lost_too_often_stays_down_and_says_so() -> None:
                 await until(lambda: len(fake.cores) == life + 1)  # noqa: B023
                 await engine.wait_ready()
                 launcher.handles[-1].kill()
-                await until(lambda: engine.state is not EngineState.READY)
+                await until(lambda: engine.state is EngineState.FAILED or len(fake.cores) == life + 2)  # noqa: B023
             await until(lambda: engine.state is EngineState.FAILED)
             with pytest.raises(EngineUnavailableError, match="lost too often"):
                 await engine.wait_ready()
@@ -321,21 +322,6 @@ def test_engine_idle_and_silent_is_not_taken_for_hung() -> None:
                 await asyncio.sleep(0.02)
             assert (engine.state, engine.num_restarts) == (EngineState.READY, 0)
             fake.gate.set()
-
-    asyncio.run(main())
-
-
-def test_engine_silent_only_because_the_service_itself_was_stopped_is_not_taken_for_hung() -> None:
-    async def main() -> None:
-        fake, clock = FakeEngine(), ManualClock()
-        async with started_engine(fake, clock=clock) as engine:
-            generation = engine.generate(make_request("a", max_tokens=1_000_000))
-            for _ in range(20):
-                await anext(generation)
-                clock.advance(1000.0)  # seen as silence by at most one look, since messages keep coming
-                await asyncio.sleep(0.02)
-            assert (engine.state, engine.num_restarts) == (EngineState.READY, 0)
-            generation.close()
 
     asyncio.run(main())
 
