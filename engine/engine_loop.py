@@ -37,7 +37,7 @@ class SteppableCore(Protocol):
 
     @property
     def has_work(self) -> bool:
-        """Whether a step would have something to compute."""
+        """Whether step() has something to compute, or to report: refusals, aborts, events."""
         ...
 
     @property
@@ -51,15 +51,17 @@ class SteppableCore(Protocol):
 
     def reset_prefix_cache(self) -> int: ...
 
-    def step(self) -> StepOutput:
-        """Compute one batch; when it raises, everything in flight has failed and `collect` says so."""
-        ...
+    def step(self) -> StepOutput: ...
 
     def collect(self) -> StepOutput:
         """Return outputs and events that no message has carried yet."""
         ...
 
-    def stop(self, reason: str) -> None:
+    def fail(self, error: str) -> StepOutput:
+        """End everything in flight as failed, after a step raised, and say engine_failed; no step may follow."""
+        ...
+
+    def stop(self, reason: str) -> StepOutput:
         """Abort everything in flight and say engine_stopped; no step may follow."""
         ...
 
@@ -92,14 +94,11 @@ class EngineLoop:
             while True:
                 for message in self._channel.receive(self._patience_s()):
                     if isinstance(message, Shutdown):
-                        self._core.stop(message.reason)
-                        self._report()
+                        self._channel.send(self._core.stop(message.reason))
                         return EXIT_OK
                     self._handle(message)
                 if self._core.has_work:
                     self._channel.send(self._core.step())
-                else:
-                    self._report()
                 self._beat()
         except ChannelClosedError as gone:
             log.info("the engine ends: %s", gone.message)
@@ -126,12 +125,6 @@ class EngineLoop:
             case Configure() | Shutdown():
                 raise AssertionError(f"{type(message).__name__} is not for the running loop")
 
-    def _report(self) -> None:
-        """Send what came about without a step: refusals, aborts, resets, engine_started."""
-        output = self._core.collect()
-        if output.outputs or output.events:
-            self._channel.send(output)
-
     def _beat(self) -> None:
         now = self._clock.now()
         if now - self._last_beat >= self._heartbeat_s:
@@ -142,7 +135,7 @@ class EngineLoop:
         log.error("a step of the engine raised", exc_info=error)
         reason = f"{type(error).__name__}: {error}"
         try:
-            self._report()
+            self._channel.send(self._core.fail(reason))
             self._channel.send(Fatal(error_type="internal_error", message=reason))
         except ChannelClosedError as gone:
             log.info("nobody is left to hear of it: %s", gone.message)

@@ -1,11 +1,11 @@
 """What the client knows of one engine life's event stream, so that it can close the stream when the engine can't.
 
-The rule. Every life of the engine is one gapless stream that starts at seq 1, says once `engine_stopped` (as its last
-event) or `engine_failed` (followed only by the failures it caused), and in which every request has exactly one terminal
-event. An engine that dies can't write its last events, so the client, who has seen all it ever said, writes them in its
-place, with seq going on from the last one received: `engine_failed`, then for each request that was sent and has no
-terminal event `arrived`, if the engine had not said so, and `failed`. Whoever projects the stream needs no second path
-for a dead engine; its KV blocks are gone with its process, and the next life's `engine_started` opens a new stream.
+The rule. Every life of the engine is one gapless stream that starts at seq 1 and ends with `engine_stopped` or
+`engine_failed`, and in which every request has exactly one terminal event. An engine that dies can't write its last
+events, so the client, who has seen all it ever said, writes them in its place, with seq going on from the last one
+received: for each request that was sent and has no terminal event, `arrived` if the engine had not said so, then
+`failed`; at the end `engine_failed`. Whoever projects the stream needs no second path for a dead engine; its KV blocks
+are gone with its process, and the next life's `engine_started` opens a new stream at seq 1.
 """
 
 from collections.abc import Sequence
@@ -101,33 +101,28 @@ class EventLedger:
         """
         log = EventLog(self._clock, first_seq=self._last_seq + 1)
         log.step = self._last_step
-        has_begun = bool(self._sent) or self._last_seq >= EventLog.FIRST_SEQ
-        must_end = has_begun and not self._has_ended
-        self._has_ended = True
-        if must_end and error_type:
-            log.emit(EngineFailed, error=reason)
-        for sent in self._sent.values():
-            _emit_end(log, sent, reason, error_type)
+        for request_id, sent in self._sent.items():
+            if not sent.has_arrived:
+                emit_arrived(log, sent.request)
+            if error_type:
+                log.emit(
+                    RequestFailed,
+                    request_id=request_id,
+                    error_type=error_type,
+                    message=reason,
+                    num_output_tokens=sent.num_output_tokens,
+                )
+            else:
+                log.emit(RequestAborted, request_id=request_id, reason=reason, num_output_tokens=sent.num_output_tokens)
         self._sent.clear()
-        if must_end and not error_type:
-            log.emit(EngineStopped, reason=reason)
-        return log.drain()
-
-
-def _emit_end(log: EventLog, sent: _Sent, reason: str, error_type: str) -> None:
-    request_id, num_output_tokens = sent.request.request_id, sent.num_output_tokens
-    if not sent.has_arrived:
-        emit_arrived(log, sent.request)
-    if error_type:
-        log.emit(
-            RequestFailed,
-            request_id=request_id,
-            error_type=error_type,
-            message=reason,
-            num_output_tokens=num_output_tokens,
-        )
-    else:
-        log.emit(RequestAborted, request_id=request_id, reason=reason, num_output_tokens=num_output_tokens)
+        events = log.drain()
+        if not self._has_ended and (events or self._last_seq >= EventLog.FIRST_SEQ):
+            self._has_ended = True
+            if error_type:
+                log.emit(EngineFailed, error=reason)
+            else:
+                log.emit(EngineStopped, reason=reason)
+        return [*events, *log.drain()]
 
 
 def emit_arrived(log: EventLog, request: EngineRequest) -> None:

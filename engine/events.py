@@ -5,7 +5,7 @@ Every event is frozen and carries `seq` (gapless from 1 over an engine's life), 
 MessagePack map whose `type` is the tag given below.
 """
 
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -373,7 +373,12 @@ class EventLog:
         self._pending.append(kind(seq=self._next_seq, t=self._clock.now(), step=self.step, **fields))
         self._next_seq += 1
 
-    def drain(self) -> list[Event]:
+    @property
+    def has_pending(self) -> bool:
+        """Whether `drain` would return anything."""
+        return bool(self._pending)
+
+    def drain(self) -> list[AnyEvent]:
         """Return the events since the last call and forget them."""
         events, self._pending = self._pending, []
-        return events
+        return cast(list[AnyEvent], events)

@@ -53,7 +53,7 @@ class FakeCore:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._open)
+        return bool(self._open or self._outputs or self._log.has_pending)
 
     @property
     def running_ids(self) -> list[str]:
@@ -98,13 +98,11 @@ class FakeCore:
         return 7
 
     def step(self) -> StepOutput:
+        if not self._open:
+            return self.collect()
         self.num_steps += 1
         self._log.step = self.num_steps
-        try:
-            self._before_step(self.num_steps)
-        except Exception as error:
-            self._fail(f"{type(error).__name__}: {error}")
-            raise
+        self._before_step(self.num_steps)
         for request_id, choices in list(self._open.items()):
             max_tokens = self._requests[request_id].params.max_tokens
             for index in list(choices):
@@ -128,13 +126,13 @@ class FakeCore:
         outputs, self._outputs = self._outputs, []
         return StepOutput(outputs=outputs, events=self._log.drain())  # type: ignore[arg-type]
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str) -> StepOutput:
         for request_id in list(self._open):
             self.abort(request_id, reason)
         self._log.emit(EngineStopped, reason=reason)
+        return self.collect()
 
-    def _fail(self, error: str) -> None:
-        self._log.emit(EngineFailed, error=error)
+    def fail(self, error: str) -> StepOutput:
         for request_id, choices in self._open.items():
             self._outputs += [
                 ChoiceOutput(
@@ -150,6 +148,8 @@ class FakeCore:
                 num_output_tokens=sum(choices.values()),
             )
         self._open.clear()
+        self._log.emit(EngineFailed, error=error)
+        return self.collect()
 
     def _finish_if_done(self, request_id: str) -> None:
         if request_id in self._open and not self._open[request_id]:
