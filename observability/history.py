@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from observability.sketch import Sketch
 from observability.stats import History
-from observability.window import Second
+from observability.window import Second, Sliding
 
 # A chart's percentile at second s is over the seconds s-9..s: one second alone rarely holds enough samples.
 SLIDING_S = 10
@@ -20,10 +20,7 @@ def history_columns(seconds: Sequence[Second], num_rows: int, wall_offset: float
     """
     rows = seconds[max(0, len(seconds) - num_rows) :]
     first = len(seconds) - len(rows)
-    ttft = [
-        Sketch.merged(s.ttft for s in seconds[max(0, i - SLIDING_S + 1) : i + 1]) for i in range(first, len(seconds))
-    ]
-    itl = [Sketch.merged(s.itl for s in seconds[max(0, i - SLIDING_S + 1) : i + 1]) for i in range(first, len(seconds))]
+    sliding = [_sliding(seconds, i) for i in range(first, len(seconds))]
     return History(
         t=[round(row.second + wall_offset) for row in rows],
         prefill_tokens=[row.prefill_tokens for row in rows],
@@ -39,11 +36,22 @@ def history_columns(seconds: Sequence[Second], num_rows: int, wall_offset: float
         preemptions=[row.preemptions for row in rows],
         requests_received=[row.requests_received for row in rows],
         requests_ended=[row.requests_ended for row in rows],
-        ttft_p50_ms=[_milliseconds(sketch.percentile(50)) for sketch in ttft],
-        ttft_p99_ms=[_milliseconds(sketch.percentile(99)) for sketch in ttft],
-        itl_p50_ms=[_milliseconds(sketch.percentile(50)) for sketch in itl],
-        itl_p99_ms=[_milliseconds(sketch.percentile(99)) for sketch in itl],
+        ttft_p50_ms=[_milliseconds(row.ttft_p50_s) for row in sliding],
+        ttft_p99_ms=[_milliseconds(row.ttft_p99_s) for row in sliding],
+        itl_p50_ms=[_milliseconds(row.itl_p50_s) for row in sliding],
+        itl_p99_ms=[_milliseconds(row.itl_p99_s) for row in sliding],
     )
+
+
+def _sliding(seconds: Sequence[Second], index: int) -> Sliding:
+    """Return the percentiles that end at seconds[index]; computed once, since a settled second doesn't change."""
+    row = seconds[index]
+    if row.sliding is None:
+        span = seconds[max(0, index - SLIDING_S + 1) : index + 1]
+        ttft = Sketch.merged(second.ttft for second in span)
+        itl = Sketch.merged(second.itl for second in span)
+        row.sliding = Sliding(ttft.percentile(50), ttft.percentile(99), itl.percentile(50), itl.percentile(99))
+    return row.sliding
 
 
 def _per_step(tokens: int, row: Second) -> float | None:
