@@ -115,7 +115,7 @@ class TinyLlama:
         return complete_file(list(self.pairs.values()), self.tensors)
 
 
-TOKENS = ["<unk>", "<s>", "</s>", *"abcdefghi"]
+TOKENS = ["<unk>", "<s>", "</s>", *"abcdefg", "ab", "abc"]
 
 
 def tiny_llama(architecture: str = "llama") -> TinyLlama:
