@@ -29,7 +29,7 @@ def build_real_core(config: EngineConfig, clock: Clock, progress: Progress) -> t
     set_compute_threads(config.threads)
     from engine.build import build_core
 
-    return build_core(config, clock=clock, progress=progress)
+    return build_core(config, clock, progress)
 
 
 def _exit_with_parent(fd: int) -> None:

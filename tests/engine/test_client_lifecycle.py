@@ -4,7 +4,6 @@ import asyncio
 import gc
 import os
 import threading
-from collections.abc import Callable
 
 import pytest
 
@@ -23,14 +22,17 @@ from engine.events import (
 )
 from engine.launch import EngineHandle, EngineThread, Launcher
 from engine.supervision import SupervisionConfig
-from tests.support.async_engine import CONFIG, FAST, collect, make_request, started_engine, token_ids
+from tests.support.async_engine import (
+    CONFIG,
+    FAST,
+    collect,
+    hold_step,
+    make_request,
+    started_engine,
+    token_ids,
+    until,
+)
 from tests.support.fake_core import FakeEngine
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110  the condition lives on the engine's thread
-            await asyncio.sleep(0.001)
 
 
 class CountingLauncher:
@@ -151,7 +153,7 @@ def test_engine_lost_at_any_stage_fails_what_was_in_flight_and_comes_back(stage:
             if stage in ("prefill", "decode"):
                 fake.gate.clear()
                 generation = engine.generate(make_request("a", n=2, max_tokens=1_000_000))
-                await asyncio.to_thread(fake.in_step.wait)
+                await hold_step(fake)
             if generation is not None and stage == "decode":
                 fake.gate.set()
                 await anext(generation)
@@ -184,11 +186,11 @@ def test_engine_lost_ends_its_event_stream_in_its_place() -> None:
             await engine.wait_ready()
             fake.gate.clear()
             known = engine.generate(make_request("known", max_tokens=1_000_000))
-            await asyncio.to_thread(fake.in_step.wait)
+            await hold_step(fake)
             fake.gate.set()
             await anext(known)
             fake.gate.clear()
-            await asyncio.to_thread(fake.in_step.wait)
+            await hold_step(fake)
             unread = engine.generate(make_request("unread", prompt=[1] * 9))
             left = engine.generate(make_request("left"))
             left.close()
@@ -270,8 +272,9 @@ def test_reset_prefix_cache_when_the_engine_is_lost_meanwhile_raises() -> None:
         async with await start(launcher, []) as engine:
             await engine.wait_ready()
             fake.gate.clear()
-            engine.generate(make_request()).close()
-            await asyncio.to_thread(fake.in_step.wait)
+            generation = engine.generate(make_request())
+            await hold_step(fake)
+            generation.close()
             call = asyncio.create_task(engine.reset_prefix_cache())
             await asyncio.sleep(0)
             launcher.handles[0].kill()
@@ -295,7 +298,7 @@ def test_engine_that_hangs_with_work_pending_is_killed_and_replaced() -> None:
             await engine.wait_ready()
             fake.gate.clear()
             generation = engine.generate(make_request("a"))
-            await asyncio.to_thread(fake.in_step.wait)
+            await hold_step(fake)
             clock.advance(59.0)
             await asyncio.sleep(0.05)
             assert engine.state is EngineState.READY
@@ -390,7 +393,7 @@ def test_close_with_the_engine_in_a_step_that_never_ends_is_bounded_and_closes_t
         await engine.wait_ready()
         fake.gate.clear()
         generation = engine.generate(make_request("a"))
-        await asyncio.to_thread(fake.in_step.wait)
+        await hold_step(fake)
         started = asyncio.get_running_loop().time()
         await engine.close()
         assert asyncio.get_running_loop().time() - started < 1.0
@@ -435,8 +438,9 @@ def test_close_cancelled_still_ends_the_engine() -> None:
         engine = await start(launcher, [])
         await engine.wait_ready()
         fake.gate.clear()
-        engine.generate(make_request("a")).close()
-        await asyncio.to_thread(fake.in_step.wait)
+        generation = engine.generate(make_request("a"))
+        await hold_step(fake)
+        generation.close()
         closing = asyncio.create_task(engine.close())
         await asyncio.sleep(0.01)
         closing.cancel()
