@@ -9,8 +9,8 @@ from engine.execution.attention_plan import AttentionGroup, plan_attention
 from engine.execution.forward_batch import ForwardBatch
 from engine.execution.paged_attention import PagedAttention
 from engine.execution.paged_cache import PagedKVCache
-from engine.execution.rotary import rotary_frequencies
 from engine.execution.torch_weights import LayerWeights, load_torch_weights
+from engine.model.rope import inverse_frequencies
 from engine.model.spec import DecoderSpec
 from engine.model.weights import Weights
 
@@ -50,7 +50,7 @@ class TorchExecutor:
         self._spec = spec
         with torch.inference_mode():
             self._weights = load_torch_weights(spec, weights, dtype=self.dtype, device=self.device)
-            self._frequencies = torch.from_numpy(rotary_frequencies(spec)).to(self.device)
+            self._frequencies = torch.from_numpy(inverse_frequencies(spec)).to(self.device)
             self._cache = PagedKVCache(
                 spec, num_blocks=num_blocks, block_size=block_size, dtype=self.dtype, device=self.device
             )
