@@ -5,15 +5,15 @@ Every event is frozen and carries `seq` (gapless from 1 over an engine's life), 
 MessagePack map whose `type` is the tag given below.
 """
 
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar, cast
 
 import msgspec
 
 from engine.clock import Clock
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Common part of all events."""
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type"):
+    """Common part of all events. They hold no containers, so the garbage collector needn't look at them."""
 
     seq: int
     t: float
@@ -358,21 +358,28 @@ class EventLog:
 
     Args:
         clock: where `t` comes from.
+        first_seq: number of the first event; past 1 only when a stream is continued in its writer's place.
     """
 
     FIRST_SEQ: ClassVar[int] = 1
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._next_seq = self.FIRST_SEQ
+    def __init__(self, clock: Clock, *, first_seq: int = FIRST_SEQ) -> None:
+        self._now = clock.now
+        self._next_seq = first_seq
         self._pending: list[Event] = []
         self.step = 0
 
     def emit(self, kind: type[Event], /, **fields: object) -> None:
-        self._pending.append(kind(seq=self._next_seq, t=self._clock.now(), step=self.step, **fields))
-        self._next_seq += 1
+        seq = self._next_seq
+        self._next_seq = seq + 1
+        self._pending.append(kind(seq=seq, t=self._now(), step=self.step, **fields))
 
-    def drain(self) -> list[Event]:
+    @property
+    def has_pending(self) -> bool:
+        """Whether `drain` would return anything."""
+        return bool(self._pending)
+
+    def drain(self) -> list[AnyEvent]:
         """Return the events since the last call and forget them."""
         events, self._pending = self._pending, []
-        return events
+        return cast(list[AnyEvent], events)

@@ -54,13 +54,17 @@ class Sequence:
         num_computed_tokens: tokens whose KV is written and belongs to this sequence's block table.
         block_table: physical block of each logical block, append-only while running.
         num_cached_tokens: prompt tokens taken from the prefix cache at the first admission.
+        max_computed_tokens: the most tokens whose KV it had before a preemption; computing one of them is a repetition.
         num_preemptions: how often it lost its blocks.
+        is_catching_up: whether it was resumed after a preemption and has had no new token since.
     """
 
     __slots__ = (
         "block_table",
         "finish_reason",
         "index",
+        "is_catching_up",
+        "max_computed_tokens",
         "num_cached_tokens",
         "num_computed_tokens",
         "num_preemptions",
@@ -80,7 +84,9 @@ class Sequence:
         self.num_computed_tokens = 0
         self.block_table: list[int] = []
         self.num_cached_tokens = 0
+        self.max_computed_tokens = 0
         self.num_preemptions = 0
+        self.is_catching_up = False
 
     @property
     def request_id(self) -> str:
@@ -93,6 +99,10 @@ class Sequence:
     @property
     def num_prompt_tokens(self) -> int:
         return len(self.request.prompt_token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.output_token_ids)
 
     @property
     def num_tokens(self) -> int:

@@ -32,6 +32,11 @@ class Label:
     values: tuple[str, ...]
     other: str = ""
 
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Every value that can be exposed."""
+        return self.values if not self.other or self.other in self.values else (*self.values, self.other)
+
     def closed(self, value: str) -> str:
         """Return `value` if it is in the set, else `other`."""
         if value in self.values:
@@ -111,7 +116,7 @@ class Instrument(Generic[S]):
         self.labels = labels
         self._series: dict[tuple[str, ...], S] = {}
         if len(labels) < 2:
-            for values in product(*(label.values for label in labels)):
+            for values in product(*(label.members for label in labels)):
                 self._series[values] = self._new()
 
     def _new(self) -> S:

@@ -75,9 +75,10 @@ class RequestBook:
     def in_flight(self) -> list[RequestTimeline]:
         return [*self._live.values(), *self._sending.values()]
 
-    def oldest_waiting_since(self) -> float | None:
+    def oldest_waiting_s(self, now: float) -> float:
+        """Return how long the request that waits longest has waited, 0 when none does."""
         stamps = [t.waiting_since for t in self._live.values() if t.waiting_since is not None]
-        return min(stamps) if stamps else None
+        return max(0.0, now - min(stamps)) if stamps else 0.0
 
     # --- the service's stamps ---
 
@@ -109,9 +110,6 @@ class RequestBook:
         timeline = self._live.get(request_id)
         if timeline is not None:
             self._end(timeline, outcome, t, _REASONS[outcome], error_type=error_type, message=message)
-
-    def ids_in_engine(self) -> list[str]:
-        return [timeline.request_id for timeline in self._live.values() if timeline.in_engine]
 
     # --- request events ---
 

@@ -53,8 +53,6 @@ class ChoiceTimeline:
         self.last_token = t
         self.num_tokens += num_tokens
         if last is None:
-            if self.first_token is None:
-                self.first_token = t
             self.num_gaps += num_tokens - 1
             return None
         gap = t - last

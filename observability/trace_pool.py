@@ -22,6 +22,17 @@ from engine.events import (
 Choice = tuple[str, int]
 """A request id and which of its choices: the owner of a block table."""
 
+KVEvent = (
+    BlockAllocated
+    | BlockShared
+    | BlockCopied
+    | BlockPublished
+    | BlockReleased
+    | BlockEvicted
+    | BlockFreed
+    | CacheCleared
+)
+
 ROOT_BLOCK_ID = -1
 
 
@@ -83,22 +94,48 @@ class RebuiltPool:
         self.counts = {"free": 0, "referenced": 0, "cached": 0, "lost": 0, "unknown": 0, place: num_blocks}
         self.tables: dict[Choice, list[int]] = {}
         self._releasing: set[Choice] = set()
+        self._replaced: dict[Choice, tuple[int, int]] = {}  # (old, new) block of an entry, until its copy is said
+        self._copy_sources: dict[Choice, int] = {}  # held until released, though not in the table any more
 
-    def allocated(self, event: BlockAllocated) -> None:
+    def apply(self, event: KVEvent) -> None:
+        """Take in one event; raises InvariantError if it contradicts the pool."""
+        match event:
+            case BlockAllocated():
+                self._allocated(event)
+            case BlockShared():
+                self._shared(event)
+            case BlockCopied():
+                self._copied(event)
+            case BlockPublished():
+                self._published(event)
+            case BlockReleased():
+                self._released(event)
+            case BlockEvicted():
+                self._evicted(event)
+            case BlockFreed():
+                self._freed(event)
+            case CacheCleared():
+                self._cleared()
+
+    def _allocated(self, event: BlockAllocated) -> None:
         block = self._block(event.block_id)
         if block.known and block.place != "free":
             raise InvariantError(f"block {event.block_id} is allocated while it is {self._describe(event.block_id)}")
-        self._append(event.block_id, (event.request_id, event.index), event.position)
+        choice = (event.request_id, event.index)
+        table = self.tables.get(choice)
+        if table is not None and event.position == len(table) - 1 and choice not in self._copy_sources:
+            self._replaced[choice] = (table[event.position], event.block_id)
+            table[event.position] = event.block_id
+            block.holders.add(choice)
+        else:
+            self._append(event.block_id, choice, event.position)
         block.known, block.free = True, False
         self._recount(block)
 
-    def shared(self, event: BlockShared) -> None:
+    def _shared(self, event: BlockShared) -> None:
         block = self._block(event.block_id)
         choice = (event.request_id, event.index)
-        if not block.known:
-            block.known = True
-            block.published = True
-        elif block.place not in ("referenced", "cached"):
+        if block.place not in ("referenced", "cached", "unknown"):
             raise InvariantError(
                 f"block {event.block_id} is shared with {_name(choice)} while it is {self._describe(event.block_id)}"
             )
@@ -106,7 +143,7 @@ class RebuiltPool:
         self._check_ref_count(event.block_id, event.ref_count)
         self._recount(block)
 
-    def copied(self, event: BlockCopied) -> None:
+    def _copied(self, event: BlockCopied) -> None:
         choice = (event.request_id, event.index)
         if self._block(event.source).place in ("free", "lost"):
             raise InvariantError(f"block {event.source} is copied from while it is {self._describe(event.source)}")
@@ -117,8 +154,16 @@ class RebuiltPool:
             raise InvariantError(
                 f"block {event.block_id} is copied to for {_name(choice)} while it is {self._describe(event.block_id)}"
             )
+        replaced = self._replaced.pop(choice, None)
+        if replaced is not None:
+            if replaced != (event.source, event.block_id):
+                raise InvariantError(
+                    f"{_name(choice)} replaced block {replaced[0]} by {replaced[1]}, but copies {event.source} to "
+                    f"{event.block_id}"
+                )
+            self._copy_sources[choice] = event.source
 
-    def published(self, event: BlockPublished) -> None:
+    def _published(self, event: BlockPublished) -> None:
         block = self._block(event.block_id)
         if block.known and not any(holder[0] == event.request_id for holder in block.holders):
             raise InvariantError(
@@ -140,11 +185,11 @@ class RebuiltPool:
                     f"{event.parent_block_id} was published with {parent.block_hash}"
                 )
             parent.num_children += 1
-        block.known, block.free, block.published = True, False, True
+        block.published = True
         block.parent, block.block_hash = event.parent_block_id, event.block_hash
         self._recount(block)
 
-    def released(self, event: BlockReleased) -> None:
+    def _released(self, event: BlockReleased) -> None:
         block = self._block(event.block_id)
         choice = (event.request_id, event.index)
         if block.known and choice not in block.holders:
@@ -153,21 +198,21 @@ class RebuiltPool:
                 f"{self._describe(event.block_id)}"
             )
         block.holders.discard(choice)
-        if not block.known:
-            if event.ref_count > 0:
-                return
-            block.known, block.free = True, False
+        if block.published and event.ref_count == 0:
+            block.known = True
         self._check_ref_count(event.block_id, event.ref_count)
         self._recount(block)
         table = self.tables.get(choice)
-        if table is not None:
+        if self._copy_sources.get(choice) == event.block_id:
+            del self._copy_sources[choice]
+        elif table is not None:
             table.remove(event.block_id)
             self._releasing.add(choice)
             if not table:
                 del self.tables[choice]
                 self._releasing.discard(choice)
 
-    def evicted(self, event: BlockEvicted) -> None:
+    def _evicted(self, event: BlockEvicted) -> None:
         block = self._block(event.block_id)
         if block.known and block.place != "cached":
             raise InvariantError(f"block {event.block_id} is evicted while it is {self._describe(event.block_id)}")
@@ -181,14 +226,14 @@ class RebuiltPool:
         block.published, block.block_hash, block.parent = False, "", ROOT_BLOCK_ID
         self._recount(block)
 
-    def freed(self, event: BlockFreed) -> None:
+    def _freed(self, event: BlockFreed) -> None:
         block = self._block(event.block_id)
         if block.known and block.place != "lost":
             raise InvariantError(f"block {event.block_id} is freed while it is {self._describe(event.block_id)}")
         block.known, block.free = True, True
         self._recount(block)
 
-    def cleared(self, event: CacheCleared) -> None:
+    def _cleared(self) -> None:
         """The tree is empty from here on; cached blocks must have been evicted one by one before."""
         for block_id, block in enumerate(self.blocks):
             if block.place == "cached":
@@ -204,10 +249,16 @@ class RebuiltPool:
         """Return a block that nobody holds, that isn't cached and that isn't free, if there is one."""
         return next((block_id for block_id, block in enumerate(self.blocks) if block.place == "lost"), None)
 
-    def check_released(self, request_ids: Collection[str]) -> None:
-        """Raise if one of these requests, which ended, still holds a block, or if a table is half released."""
+    def check_settled(self, ended: Collection[str]) -> None:
+        """Raise on what may only be for a moment: an entry replaced and not copied, a copy's source not let go, a
+        table half released, a block held by a request that `ended`.
+        """
+        for choice, (old, new) in self._replaced.items():
+            raise InvariantError(f"{_name(choice)} replaced block {old} by {new} in its table and copied nothing")
+        for choice, source in self._copy_sources.items():
+            raise InvariantError(f"{_name(choice)} copied block {source} and still holds it")
         for choice, table in self.tables.items():
-            if choice[0] in request_ids:
+            if choice[0] in ended:
                 raise InvariantError(f"{_name(choice)} ended and still holds blocks {table}")
         if self._releasing:
             choice = min(self._releasing)

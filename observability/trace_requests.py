@@ -70,6 +70,7 @@ class RebuiltRequests:
         self._from_start = from_start
         self.live: dict[str, RequestLife] = {}
         self.ended: dict[str, str] = {}
+        self._last_lives: dict[str, RequestLife] = {}
         self.num_received = 0
         self.num_futile_resumes = 0
 
@@ -104,10 +105,25 @@ class RebuiltRequests:
         elif isinstance(event, SequenceFinished):
             self._sequence_finished(event, life)
 
-    def num_computed_tokens(self, request_id: str, index: int) -> int | None:
-        """Return how many tokens of a choice have their KV written; None if the trace can't tell."""
-        life = self.live.get(request_id)
-        return None if life is None else life.choices.setdefault(index, ChoiceLife()).num_computed_tokens
+    def num_written_tokens(self, request_id: str, index: int) -> int | None:
+        """Return how many tokens of a choice can have their KV written by now; None if the trace can't tell.
+
+        A decode is said by the token that comes of it, after the block it fills is published: so once the prompt is
+        computed, all tokens known count. Requests that just ended are remembered until forget_ended_lives, for they
+        publish while they let go.
+        """
+        life = self.live.get(request_id) or self._last_lives.get(request_id)
+        if life is None:
+            return None
+        choice = life.choices.get(index)
+        if choice is None:
+            return 0
+        num_known = life.arrived.num_prompt_tokens + choice.num_output_tokens
+        return num_known if choice.num_computed_tokens == num_known - 1 else choice.num_computed_tokens
+
+    def forget_ended_lives(self) -> None:
+        """Forget the details of requests that ended; how they ended is kept."""
+        self._last_lives.clear()
 
     def count_by_end(self) -> dict[str, int]:
         return dict(Counter(self.ended.values()))
@@ -192,7 +208,6 @@ class RebuiltRequests:
         if not choice.has_progressed:
             self.num_futile_resumes += 1
         choice.running = False
-        choice.num_computed_tokens = 0
 
     def _resumed(self, event: RequestResumed, life: RequestLife) -> None:
         choice = life.choices.get(event.index)
@@ -223,5 +238,5 @@ class RebuiltRequests:
                 raise InvariantError(
                     f"{name} says {event.num_cached_tokens} cached tokens, was scheduled with {life.num_cached_tokens}"
                 )
-        del self.live[event.request_id]
+        self._last_lives[event.request_id] = self.live.pop(event.request_id)
         self.ended[event.request_id] = tag

@@ -13,6 +13,7 @@ class Second:
     Attributes:
         second: monotonic seconds, rounded down.
         busy_s: wall time spent in steps that ended in this second.
+        sliding: percentiles of the seconds up to this one, once they have been asked for.
     """
 
     second: int
@@ -37,6 +38,7 @@ class Second:
     ttft: Sketch = field(default_factory=Sketch)
     itl: Sketch = field(default_factory=Sketch)
     gauges: "Gauges" = field(default_factory=lambda: Gauges())
+    sliding: "Sliding | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,17 @@ class Gauges:
     kv_free: int = 0
     kv_referenced: int = 0
     kv_cached: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding:
+    """Percentiles in seconds over the last few seconds; None where there were too few samples."""
+
+    ttft_p50_s: float | None
+    ttft_p90_s: float | None
+    ttft_p99_s: float | None
+    itl_p50_s: float | None
+    itl_p99_s: float | None
 
 
 class Window:

@@ -103,9 +103,10 @@ def test_blind_except_stands_only_in_outermost_loops() -> None:
     allowed = {
         "engine/core.py",
         "engine/engine_loop.py",
-        "engine/process.py",
-        "service/errors.py",
-        "service/middleware.py",
+        "engine/serving.py",
+        "engine/text/huggingface_vocabulary.py",  # the tokenizers library raises bare Exception for a bad file
+        "service/middleware/access.py",
+        "service/routes/generating.py",
     }
     found = set()
     for path, tree in modules():

@@ -28,8 +28,7 @@ def one_streamed_request(script: Script) -> None:
     script.arrive("a", num_prompt_tokens=40)
     script.at(101.5).schedule("a", num_cached_tokens=16)
     script.chunk("a", 16, 24)
-    script.at(102.0).first_token("a")
-    script.tokens("a")
+    script.at(102.0).tokens("a")
     script.at(102.25)
     script.recorder.sent_first("a", script.t)
     script.at(103.0).tokens("a")
@@ -92,7 +91,6 @@ def test_first_token_histogram_counts_every_request_that_produced_a_token(script
         script.open(request_id)
         script.arrive(request_id, max_tokens=1)
         script.at(script.t + 0.5).schedule(request_id)
-        script.first_token(request_id)
         script.tokens(request_id)
         script.finish(request_id, reason="length")
         script.at(script.t + 0.25)
@@ -110,8 +108,7 @@ def test_first_token_of_an_answer_that_is_not_streamed_is_the_engines(script: Sc
     script.at(101.0).open("a", stream=False)
     script.arrive("a")
     script.at(101.5).schedule("a")
-    script.at(102.0).first_token("a")
-    script.tokens("a")
+    script.at(102.0).tokens("a")
     script.at(104.0).tokens("a")
     script.finish("a", num_output_tokens=2)
     script.recorder.sent_first("a", 105.0)
@@ -126,7 +123,6 @@ def test_first_token_of_a_client_that_left_before_it_was_sent_is_still_counted(s
     script.open("a")
     script.arrive("a")
     script.at(101.0).schedule("a")
-    script.first_token("a")
     script.tokens("a")
     script.recorder.sent_last("a", script.t)
     script.abort("a")
@@ -153,7 +149,6 @@ def test_preempted_requests_keep_their_waiting_in_queue_ttft_and_duration(script
     script.chunk("after", 0, 10)
     script.at(103.0)
     preempt("before")
-    script.first_token("after")
     script.tokens("after")
     script.recorder.sent_first("after", script.t)
     script.at(104.0)
@@ -165,8 +160,7 @@ def test_preempted_requests_keep_their_waiting_in_queue_ttft_and_duration(script
     script.chunk("before", 0, 12, num_recomputed=10)
     resume("after")
     script.chunk("after", 0, 11, num_recomputed=10)
-    script.at(108.0).first_token("before")
-    script.tokens("before")
+    script.at(108.0).tokens("before")
     script.recorder.sent_first("before", script.t)
     script.tokens("after")
     script.at(109.0).finish("before")
@@ -197,8 +191,6 @@ def test_choices_of_one_request_have_their_own_gaps_and_one_first_token(script: 
     for t in (102.0, 103.0, 104.0):
         script.at(t)
         for index in (0, 1):
-            if t == 102.0:
-                script.first_token("a", index=index)
             script.tokens("a", index=index)
     script.recorder.sent_first("a", 104.0)
     script.finish("a", num_output_tokens=6)
@@ -298,21 +290,25 @@ def test_events_about_a_request_that_has_ended_change_nothing(script: Script) ->
     assert scrape['pellucid_requests_total{finish_reason="stop"}'] == 0
 
 
-def test_engine_lost_fails_what_was_in_flight_and_empties_the_gauges(script: Script) -> None:
-    script.open("a")
-    script.arrive("a")
+def test_engine_that_died_leaves_failed_requests_and_empty_gauges_until_it_is_back(script: Script) -> None:
+    for name in ("a", "b"):
+        script.open(name)
+        script.arrive(name)
     script.schedule("a")
     script.allocate(0, "a")
-    script.open("b")
-    script.recorder.engine_lost(["a", "b", "never seen"], "the engine process died (signal 9)")
+    reason = "the engine process died (signal 9)"
+    for name in ("a", "b"):
+        script.say(RequestFailed, request_id=name, error_type="internal_error", message=reason, num_output_tokens=0)
+    script.say(EngineFailed, error=reason)
     scrape = script.scrape()
     assert scrape['pellucid_requests_total{finish_reason="error"}'] == 2
     assert scrape["pellucid_requests_running"] == 0
     assert scrape["pellucid_engine_up"] == 0
     assert scrape['pellucid_kv_blocks{state="referenced"}'] == 0
+    assert script.recorder.stats()["engine"]["state"] == "down"
     view = script.recorder.request("a")
     assert view is not None
-    assert (view["state"], view["message"]) == ("failed", "the engine process died (signal 9)")
+    assert (view["state"], view["message"]) == ("failed", reason)
 
     script.new_life()
     script.engine_started(num_blocks=32)
@@ -321,23 +317,6 @@ def test_engine_lost_fails_what_was_in_flight_and_empties_the_gauges(script: Scr
     assert scrape["pellucid_engine_restarts_total"] == 1
     assert scrape['pellucid_kv_blocks{state="free"}'] == 32
     assert scrape['pellucid_events_dropped_total{where="stream"}'] == 0
-
-
-def test_restart_without_word_of_the_loss_fails_what_the_old_engine_had(script: Script) -> None:
-    script.open("old")
-    script.arrive("old")
-    script.open("new")
-    script.new_life()
-    script.engine_started()
-    gauges = script.recorder.stats()["gauges"]
-    assert (gauges["in_flight"], gauges["waiting"]) == (1, 0)
-    assert script.recorder.stats()["counters"]["requests_failed"] == 1
-
-
-def test_engine_failed_takes_the_engine_down(script: Script) -> None:
-    script.say(EngineFailed, error="step raised")
-    assert script.recorder.stats()["engine"]["state"] == "down"
-    assert script.scrape()["pellucid_engine_up"] == 0
 
 
 def test_step_time_is_split_into_stages_that_sum_to_the_wall(script: Script) -> None:

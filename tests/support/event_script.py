@@ -9,6 +9,7 @@ from engine.events import (
     BlockReleased,
     EngineStarted,
     Event,
+    PrefixLookup,
     RequestAborted,
     RequestArrived,
     RequestChunk,
@@ -38,6 +39,7 @@ class Script:
         self.recorder = Recorder(self.clock, metrics=self.metrics, ring_sizes=ring_sizes)
         self.step = 0
         self._seq = 0
+        self._begun: set[tuple[str, int]] = set()
 
     @property
     def t(self) -> float:
@@ -100,11 +102,21 @@ class Script:
     def chunk(self, request_id: str, start: int, num_tokens: int, num_recomputed: int = 0) -> None:
         self.say(RequestChunk, request_id=request_id, start=start, num_tokens=num_tokens, num_recomputed=num_recomputed)
 
-    def first_token(self, request_id: str, index: int = 0) -> None:
-        self.say(RequestFirstToken, request_id=request_id, index=index)
-
     def tokens(self, request_id: str, num_tokens: int = 1, *, index: int = 0, total: int = 1) -> None:
+        """New tokens of a choice; its first ones are announced as the engine does."""
+        if (request_id, index) not in self._begun:
+            self._begun.add((request_id, index))
+            self.say(RequestFirstToken, request_id=request_id, index=index)
         self.say(RequestTokens, request_id=request_id, index=index, num_tokens=num_tokens, num_output_tokens=total)
+
+    def look_up(self, request_id: str, *, num_prompt_tokens: int, num_matched_tokens: int) -> None:
+        self.say(
+            PrefixLookup,
+            request_id=request_id,
+            num_prompt_tokens=num_prompt_tokens,
+            num_matched_tokens=num_matched_tokens,
+            why="",
+        )
 
     def finish(self, request_id: str, *, reason: str = "stop", num_output_tokens: int = 1) -> None:
         self.say(

@@ -1,0 +1,164 @@
+"""The engine's outermost loop: inbox, step, message; one thread, nothing asynchronous.
+
+Liveness rule. A step runs on this thread, so nothing can be said while it runs, and a helper thread that beats while a
+kernel hangs would lie. Therefore every message counts as a sign of life: a StepOutput after each step, and a Heartbeat
+(with the number of the last finished step) whenever `heartbeat_s` has passed since the last one. The client's rule is
+the age of the last message *while work is pending*; its bound must be longer than the longest honest step.
+"""
+
+import logging
+from typing import Protocol
+
+from engine.channel import ChannelClosedError, EngineChannel
+from engine.clock import Clock
+from engine.errors import InvalidRequestError
+from engine.messages import (
+    Abort,
+    AddRequest,
+    AnyToEngine,
+    CallResult,
+    ChoiceOutput,
+    Configure,
+    Fatal,
+    Heartbeat,
+    ResetPrefixCache,
+    Shutdown,
+    StepOutput,
+    StopChoice,
+)
+from engine.sequence import EngineRequest
+
+log = logging.getLogger(__name__)
+
+EXIT_OK = 0
+EXIT_STEP_FAILED = 1
+
+
+class SteppableCore(Protocol):
+    """What the loop drives; EngineCore is the real one."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether step() has something to compute or to report (outputs or events of aborts, for instance)."""
+        ...
+
+    def add(self, request: EngineRequest) -> None:
+        """Queue a request; raise InvalidRequestError (its `rejected` event is then among the next step's events)."""
+        ...
+
+    def abort(self, request_id: str, reason: str) -> None: ...
+
+    def stop_choice(self, request_id: str, index: int, num_output_tokens: int) -> None: ...
+
+    def reset_prefix_cache(self) -> int: ...
+
+    def step(self) -> StepOutput: ...
+
+    def fail(self, error: str) -> StepOutput:
+        """End everything in flight as failed, after a step raised; no step may follow."""
+        ...
+
+    def stop(self, reason: str) -> StepOutput:
+        """Abort everything in flight and say engine_stopped; no step may follow."""
+        ...
+
+
+class EngineLoop:
+    """Serves one core over one channel until it is told to stop, the service goes away, or a step raises.
+
+    Args:
+        core: what is driven.
+        channel: the engine's end; not closed here.
+        clock: stamps heartbeats.
+        heartbeat_s: longest silence while idle, in seconds.
+    """
+
+    def __init__(self, core: SteppableCore, channel: EngineChannel, *, clock: Clock, heartbeat_s: float) -> None:
+        self._core = core
+        self._channel = channel
+        self._clock = clock
+        self._heartbeat_s = heartbeat_s
+        self._last_beat = clock.now()
+        self._num_steps = 0
+        self._rejected: list[ChoiceOutput] = []
+
+    def run(self) -> int:
+        """Loop; return the exit code: 0 after Shutdown or when the service is gone, 1 after a step that raised.
+
+        A step that raised leaves weights, KV and bookkeeping in a state nobody can vouch for, so the loop ends
+        everything in flight, says Fatal and returns: a fresh process is the only repair that can't repeat the fault
+        for ever. The client starts it.
+        """
+        try:
+            while True:
+                for message in self._channel.receive(self._patience_s()):
+                    if isinstance(message, Shutdown):
+                        self._channel.send(self._core.stop(message.reason))
+                        return EXIT_OK
+                    self._handle(message)
+                if self._core.has_work or self._rejected:
+                    self._step()
+                self._beat()
+        except ChannelClosedError as gone:
+            log.info("the engine ends: %s", gone.message)
+            return EXIT_OK
+        except Exception as error:  # noqa: BLE001  the engine's outermost loop: whatever it was, the process ends in order
+            return self._end_after(error)
+
+    def _patience_s(self) -> float:
+        """How long the inbox may be waited for: not at all with work, else until the next heartbeat is due."""
+        if self._core.has_work or self._rejected:
+            return 0.0
+        return max(0.001, self._last_beat + self._heartbeat_s - self._clock.now())
+
+    def _handle(self, message: AnyToEngine) -> None:
+        match message:
+            case AddRequest(request=request):
+                self._add(request)
+            case Abort(request_id=request_id, reason=reason):
+                self._core.abort(request_id, reason)
+            case StopChoice(request_id=request_id, index=index, num_output_tokens=num_output_tokens):
+                self._core.stop_choice(request_id, index, num_output_tokens)
+            case ResetPrefixCache(call_id=call_id):
+                self._channel.send(CallResult(call_id=call_id, value=self._core.reset_prefix_cache()))
+            case Configure() | Shutdown():
+                raise AssertionError(f"{type(message).__name__} is not for the running loop")
+
+    def _add(self, request: EngineRequest) -> None:
+        try:
+            self._core.add(request)
+        except InvalidRequestError as error:
+            self._rejected += [
+                ChoiceOutput(
+                    request_id=request.request_id,
+                    index=index,
+                    finish_reason="error",
+                    error=error.message,
+                    error_type=error.error_type,
+                )
+                for index in range(request.params.n)
+            ]
+
+    def _step(self) -> None:
+        output = self._core.step()
+        self._num_steps += 1
+        if self._rejected:
+            output = StepOutput(outputs=self._rejected + output.outputs, events=output.events)
+            self._rejected = []
+        self._channel.send(output)
+
+    def _beat(self) -> None:
+        now = self._clock.now()
+        if now - self._last_beat >= self._heartbeat_s:
+            self._last_beat = now
+            self._channel.send(Heartbeat(t=now, step=self._num_steps))
+
+    def _end_after(self, error: Exception) -> int:
+        log.error("a step of the engine raised", exc_info=error)
+        reason = f"{type(error).__name__}: {error}"
+        try:
+            self._channel.send(self._core.fail(reason))
+            self._channel.send(Fatal(error_type="internal_error", message=reason))
+        except ChannelClosedError as gone:
+            log.info("nobody is left to hear of it: %s", gone.message)
+        return EXIT_STEP_FAILED

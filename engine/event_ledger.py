@@ -1,0 +1,139 @@
+"""What the client knows of one engine life's event stream, so that it can close the stream when the engine can't.
+
+The rule. Every life of the engine is one gapless stream that starts at seq 1 and ends with `engine_stopped` or
+`engine_failed`, and in which every request has exactly one terminal event. An engine that dies can't write its last
+events, so the client, who has seen all it ever said, writes them in its place, with seq going on from the last one
+received: for each request that was sent and has no terminal event, `arrived` if the engine had not said so, then
+`failed`; at the end `engine_failed`. Whoever projects the stream needs no second path for a dead engine; its KV blocks
+are gone with its process, and the next life's `engine_started` opens a new stream at seq 1.
+"""
+
+from collections.abc import Sequence
+
+from engine.clock import Clock
+from engine.events import (
+    TERMINAL_EVENTS,
+    EngineFailed,
+    EngineStopped,
+    Event,
+    EventLog,
+    RequestAborted,
+    RequestArrived,
+    RequestEvent,
+    RequestFailed,
+    RequestTokens,
+)
+from engine.sequence import EngineRequest
+
+_WATCHED = frozenset((RequestArrived, RequestTokens, *TERMINAL_EVENTS, EngineStopped, EngineFailed))
+
+
+class _Sent:
+    """A request that the engine has been sent and has not ended."""
+
+    __slots__ = ("has_arrived", "num_output_tokens", "request")
+
+    def __init__(self, request: EngineRequest) -> None:
+        self.request = request
+        self.has_arrived = False
+        self.num_output_tokens = 0
+
+
+class EventLedger:
+    """Follows one life's events.
+
+    Args:
+        clock: stamps the events written in the engine's place.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sent: dict[str, _Sent] = {}
+        self._last_seq = EventLog.FIRST_SEQ - 1
+        self._last_step = 0
+        self._has_ended = False
+
+    @property
+    def num_unended(self) -> int:
+        """Requests sent and not ended by a terminal event."""
+        return len(self._sent)
+
+    def __contains__(self, request_id: object) -> bool:
+        return request_id in self._sent
+
+    def sent(self, request: EngineRequest) -> None:
+        """Note that a request is on its way to the engine."""
+        self._sent[request.request_id] = _Sent(request)
+
+    def seen(self, events: Sequence[Event]) -> list[str]:
+        """Note what the engine said; return the ids of the requests that ended with it."""
+        ended: list[str] = []
+        for event in events:
+            if type(event) in _WATCHED:
+                self._note(event, ended)
+        if events:
+            self._last_seq = events[-1].seq
+            self._last_step = events[-1].step
+        return ended
+
+    def _note(self, event: Event, ended: list[str]) -> None:
+        if isinstance(event, EngineStopped | EngineFailed):
+            self._has_ended = True
+        elif isinstance(event, RequestEvent):
+            sent = self._sent.get(event.request_id)
+            if sent is None:
+                return
+            if isinstance(event, RequestTokens):
+                sent.num_output_tokens += event.num_tokens
+            elif isinstance(event, RequestArrived):
+                sent.has_arrived = True
+            else:
+                del self._sent[event.request_id]
+                ended.append(event.request_id)
+
+    def close(self, reason: str, *, error_type: str) -> list[Event]:
+        """Return the events that end the stream after the engine was lost; [] when it ended in order.
+
+        Args:
+            reason: what happened, in one line.
+            error_type: the label of the failed requests; "" when the engine was ended on purpose, so that
+                the requests are `aborted` and the stream ends with `engine_stopped`.
+        """
+        log = EventLog(self._clock, first_seq=self._last_seq + 1)
+        log.step = self._last_step
+        for request_id, sent in self._sent.items():
+            if not sent.has_arrived:
+                emit_arrived(log, sent.request)
+            if error_type:
+                log.emit(
+                    RequestFailed,
+                    request_id=request_id,
+                    error_type=error_type,
+                    message=reason,
+                    num_output_tokens=sent.num_output_tokens,
+                )
+            else:
+                log.emit(RequestAborted, request_id=request_id, reason=reason, num_output_tokens=sent.num_output_tokens)
+        self._sent.clear()
+        events = log.drain()
+        if not self._has_ended and (events or self._last_seq >= EventLog.FIRST_SEQ):
+            self._has_ended = True
+            if error_type:
+                log.emit(EngineFailed, error=reason)
+            else:
+                log.emit(EngineStopped, reason=reason)
+        return [*events, *log.drain()]
+
+
+def emit_arrived(log: EventLog, request: EngineRequest) -> None:
+    """Say that a request arrived, as the engine itself would have."""
+    log.emit(
+        RequestArrived,
+        request_id=request.request_id,
+        arrival=request.arrival,
+        num_prompt_tokens=len(request.prompt_token_ids),
+        max_tokens=request.params.max_tokens,
+        n=request.params.n,
+        priority=request.priority,
+        salted=bool(request.cache_salt),
+    )

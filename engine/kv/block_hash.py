@@ -1,0 +1,15 @@
+"""Names of block contents for outside indexers: a hash over everything that the block's KV depends on."""
+
+import hashlib
+from array import array
+from collections.abc import Iterable
+
+
+def root_hash(salt: str) -> str:
+    """Return the hash that the first block of a salt is chained to."""
+    return hashlib.blake2b(salt.encode(), digest_size=16).hexdigest()
+
+
+def chain_hash(parent_hash: str, token_ids: Iterable[int]) -> str:
+    """Return the hash of a block: of its parent's hash and its token ids (each as 8 bytes)."""
+    return hashlib.blake2b(parent_hash.encode() + array("q", token_ids).tobytes(), digest_size=16).hexdigest()

@@ -1,0 +1,506 @@
+"""The block manager: gives sequences their blocks, shares what can be shared, and says every change as an event.
+
+What happens to a block, and the events from which the pool can be rebuilt (position = entry of the block table):
+
+    taken from the free list           block_allocated                           ref_count 1
+    found in the tree, or forked       block_shared                              one reference more
+    written to the end                 block_published                           also in the tree from here on
+    let go by one choice               block_released                            cached at 0 if published, else freed
+    reclaimed                          block_evicted, block_freed                the next block_allocated may be it
+    copied on write, own tail forked   block_allocated, block_copied, block_released of the source, at once
+    copied on write, prefix match      block_shared (source), block_allocated, block_copied, and block_released of the
+                                       source by `take_copies`, so that nothing evicts it before the copy is planned
+
+In both copies the new block takes the source's position in the table. A source that loses its last reference before
+`take_copies` is freed only then: within a step no copy writes what another one reads.
+
+Equal content computed by two sequences at a time stays in two blocks (tables are append-only); the later one is not
+published, and its owner publishes nothing behind it before it lets go of all. So every holder of a tree block holds its
+ancestors too, every unreferenced tree block is evictable, and `num_available_blocks` is exact.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.config import SchedulerConfig
+from engine.events import (
+    BlockAllocated,
+    BlockCopied,
+    BlockEvicted,
+    BlockFreed,
+    BlockPublished,
+    BlockReleased,
+    BlockShared,
+    CacheCleared,
+    EventSink,
+    PrefixLookup,
+)
+from engine.kv.block_hash import chain_hash, root_hash
+from engine.kv.block_pool import BlockPool
+from engine.kv.prefix_lookup import NO_PREFIX_CACHE, EvictedPrefixes, PrefixMatch
+from engine.kv.prefix_tree import PrefixTree
+from engine.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCounts:
+    """Every block of the pool, once."""
+
+    free: int
+    referenced: int
+    cached: int
+
+
+@dataclass(slots=True)
+class _Holding:
+    """How far a running sequence has come in publishing."""
+
+    num_published: int  # leading blocks of its table that are in the tree
+    num_matched: int  # of them, those found there at admission
+    may_publish: bool = True  # until it meets a block of equal content, or the cache is cleared
+    is_cleared: bool = False  # the cache was cleared since: its KV stays out of the tree for good
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    source: int
+    destination: int
+    holds_source: bool  # the sequence's reference on the source ends when the copy is taken
+
+
+class BlockManager:
+    """Paged KV bookkeeping of all sequences over one pool.
+
+    Args:
+        config: num_kv_blocks, block_size, prefix_cache.
+        events: where changes are said.
+        max_evicted_prefixes: evicted blocks remembered for explanations.
+
+    Attributes:
+        num_unwritten_slots: slots in the tables of running sequences that hold no KV yet.
+    """
+
+    def __init__(self, config: SchedulerConfig, events: EventSink, *, max_evicted_prefixes: int = 8192) -> None:
+        self.block_size = config.block_size
+        self.num_blocks = config.num_kv_blocks
+        self.num_unwritten_slots = 0
+        self._prefix_cache = config.prefix_cache
+        self._events = events
+        self._pool = BlockPool(config.num_kv_blocks)
+        self._ref_counts = self._pool.ref_counts
+        self._tree = PrefixTree(block_size=config.block_size, ref_counts=self._ref_counts)
+        self._hash_of: dict[int, str] = {}
+        self._evicted = EvictedPrefixes(capacity=max_evicted_prefixes)
+        self._num_cached = 0
+        self._holdings: dict[Sequence, _Holding] = {}
+        self._copies: dict[Sequence, _Copy] = {}
+        self._num_readers: dict[int, int] = {}  # pending copies per source
+
+    # --- counts --------------------------------------------------------------------------------------------------
+
+    @property
+    def num_available_blocks(self) -> int:
+        """Blocks that can be allocated now: free ones, and cached ones that nobody references."""
+        return self._pool.num_free + self._num_cached
+
+    @property
+    def num_free_blocks(self) -> int:
+        return self._pool.num_free
+
+    @property
+    def num_evicted_prefixes(self) -> int:
+        """Evicted blocks that are remembered for explanations."""
+        return len(self._evicted)
+
+    @property
+    def counts(self) -> BlockCounts:
+        free = self._pool.num_free
+        return BlockCounts(free=free, referenced=self.num_blocks - free - self._num_cached, cached=self._num_cached)
+
+    def num_blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    # --- admission -----------------------------------------------------------------------------------------------
+
+    def match(self, seq: Sequence) -> PrefixMatch:
+        """Look up what is cached of a sequence's prompt and output; takes nothing yet.
+
+        The last token is never part of a match: its logits are wanted.
+        """
+        if not self._prefix_cache or seq.params.prompt_logprobs >= 0:
+            return NO_PREFIX_CACHE
+        found = self._tree.match(seq.request.cache_salt, seq.token_ids(0, seq.num_tokens - 1))
+        num_tokens = len(found.blocks) * self.block_size + (found.partial.num_tokens if found.partial else 0)
+        return PrefixMatch(found.blocks, num_tokens, found.partial, found.divergence)
+
+    def blocks_to_admit(self, match: PrefixMatch, num_tokens: int) -> int:
+        """Return how many available blocks a sequence of `num_tokens` takes out of reach if admitted with a match.
+
+        Those are its new blocks, and matched ones that nobody else references: they can't be evicted any longer.
+        """
+        ref_counts = self._ref_counts
+        needed = self.num_blocks_for(num_tokens) - len(match.blocks)
+        needed += sum(1 for block_id in match.blocks if not ref_counts[block_id])
+        if match.partial is not None and not ref_counts[match.partial.block_id]:
+            needed += 1
+        return needed
+
+    def admit(self, seq: Sequence, match: PrefixMatch) -> None:
+        """Start a block table with what was matched; a partly matching block is copied.
+
+        Sets `block_table` and `num_computed_tokens`.
+        """
+        assert not seq.block_table, f"{seq} is admitted with a block table"
+        table = seq.block_table = []
+        for block_id in match.blocks:
+            self._share(block_id, seq, len(table))
+            table.append(block_id)
+        partial = match.partial
+        if partial is not None:
+            self._share(partial.block_id, seq, len(table))  # before anything is evicted to make room for the copy
+            destination = self._take(seq, len(table))
+            table.append(destination)
+            self._copy(seq, partial.block_id, destination, partial.num_tokens, holds_source=True)
+        seq.num_computed_tokens = match.num_tokens
+        self._holdings[seq] = _Holding(num_published=len(match.blocks), num_matched=len(match.blocks))
+        self.num_unwritten_slots += len(table) * self.block_size - match.num_tokens
+
+    def explain(self, seq: Sequence, match: PrefixMatch) -> None:
+        """Emit prefix_lookup: how much of the prompt was found, and why not more."""
+        divergence = match.divergence
+        why = self._why(seq, match)
+        fields: dict[str, object] = {}
+        if divergence is not None and why in ("diverged", "evicted"):
+            fields = {
+                "position": divergence.position,
+                "block_id": divergence.block_id,
+                "expected_token": divergence.expected_token,
+                "actual_token": divergence.actual_token,
+            }
+        self._events.emit(
+            PrefixLookup,
+            request_id=seq.request_id,
+            index=seq.index,
+            num_prompt_tokens=seq.num_prompt_tokens,
+            num_matched_tokens=match.num_tokens,
+            why=why,
+            **fields,
+        )
+
+    # --- growth --------------------------------------------------------------------------------------------------
+
+    def has_slot(self, seq: Sequence) -> bool:
+        """Tell whether a sequence's next token can be written where its table ends already: nothing to allocate."""
+        table = seq.block_table
+        number = seq.num_computed_tokens // self.block_size
+        return number < len(table) and self._ref_counts[table[number]] == 1
+
+    def blocks_needed(self, seq: Sequence, num_new_tokens: int) -> int:
+        """Return how many blocks `allocate` would take, the copy of a shared tail included."""
+        table = seq.block_table
+        computed = seq.num_computed_tokens
+        needed = -(-(computed + num_new_tokens) // self.block_size) - len(table)
+        if needed < 0:
+            needed = 0
+        first = computed // self.block_size
+        if first < len(table) and self._ref_counts[table[first]] > 1:
+            needed += 1
+        return needed
+
+    def max_new_tokens(self, seq: Sequence, num_blocks: int) -> int:
+        """Return for how many more tokens `num_blocks` further blocks would be enough, as far as blocks go."""
+        table = seq.block_table
+        first = seq.num_computed_tokens // self.block_size
+        if first < len(table) and self._ref_counts[table[first]] > 1:
+            num_blocks -= 1
+        if num_blocks < 0:
+            return 0
+        return (len(table) + num_blocks) * self.block_size - seq.num_computed_tokens
+
+    def allocate(self, seq: Sequence, num_new_tokens: int) -> None:
+        """Give a sequence every slot that its next `num_new_tokens` tokens write; there must be room."""
+        table = seq.block_table
+        size = self.block_size
+        computed = seq.num_computed_tokens
+        first = computed // size
+        if first < len(table) and self._ref_counts[table[first]] > 1:
+            source = table[first]
+            table[first] = self._take(seq, first)
+            self._copy(seq, source, table[first], computed - first * size, holds_source=False)
+            self._let_go(source, seq)
+        while len(table) * size < computed + num_new_tokens:
+            table.append(self._take(seq, len(table)))
+            self.num_unwritten_slots += size
+
+    def take_copies(self) -> tuple[tuple[int, int], ...]:
+        """Return the (source, destination) pairs to copy in this step, and let go of the sources."""
+        if not self._copies:
+            return ()
+        copies, self._copies = self._copies, {}
+        for seq, copy in copies.items():
+            self._end_copy(seq, copy)
+        return tuple((copy.source, copy.destination) for copy in copies.values())
+
+    def fork(self, parent: Sequence, child: Sequence) -> None:
+        """Let a child hold all blocks of its parent; whoever writes the shared tail first gets a copy."""
+        table = child.block_table = []
+        for block_id in parent.block_table:
+            self._share(block_id, child, len(table))
+            table.append(block_id)
+        child.num_computed_tokens = parent.num_computed_tokens
+        holding = self._holdings[parent]
+        self._holdings[child] = _Holding(
+            num_published=holding.num_published,
+            num_matched=holding.num_published,
+            may_publish=holding.may_publish,
+            is_cleared=holding.is_cleared,
+        )
+        self.num_unwritten_slots += len(table) * self.block_size - child.num_computed_tokens
+
+    def note_computed(self, num_tokens: int) -> None:
+        """Count so many slots of running sequences as written."""
+        self.num_unwritten_slots -= num_tokens
+
+    # --- publishing and letting go -------------------------------------------------------------------------------
+
+    def publish(self, seq: Sequence) -> None:
+        """Put a running sequence's newly full blocks, whose KV is written, into the tree."""
+        if not self._prefix_cache:
+            return
+        holding = self._holdings[seq]
+        num_full = seq.num_computed_tokens // self.block_size
+        while holding.may_publish and holding.num_published < num_full:
+            number = holding.num_published
+            parent = seq.block_table[number - 1] if number else None
+            if self._publish_block(seq, number, parent) == seq.block_table[number]:
+                holding.num_published += 1
+            else:
+                holding.may_publish = False
+
+    def release(self, seq: Sequence, *, is_faulty: bool = False) -> None:
+        """Take a sequence's blocks back; full ones stay cached.
+
+        Args:
+            seq: holds no blocks afterwards.
+            is_faulty: its KV may be damaged: nothing more is published, and what it alone had published is withdrawn.
+        """
+        holding = self._holdings.pop(seq)
+        if self._prefix_cache and not is_faulty and not holding.is_cleared:
+            self._publish_rest(seq, holding)
+        table, seq.block_table = seq.block_table, []
+        self.num_unwritten_slots -= len(table) * self.block_size - seq.num_computed_tokens
+        copy = self._copies.pop(seq, None)
+        if copy is not None:
+            self._end_copy(seq, copy)
+        for block_id in reversed(table):
+            self._let_go(block_id, seq)
+        if is_faulty and not holding.is_cleared:
+            self._withdraw(table[holding.num_matched : holding.num_published])
+        deepest = next((block_id for block_id in reversed(table) if block_id in self._tree), None)
+        if deepest is not None:
+            self._tree.touch(deepest)
+
+    def reset_prefix_cache(self) -> int:
+        """Empty the prefix tree; return how many blocks were in it.
+
+        Blocks in use stay with their owners and are not published again by them.
+        """
+        blocks = self._tree.clear()
+        for block_id in blocks:
+            self._evicted.add(self._hash_of.pop(block_id))
+            if not self._ref_counts[block_id]:
+                self._num_cached -= 1
+                self._events.emit(BlockEvicted, block_id=block_id, reason="reset")
+                self._free(block_id)
+        for holding in self._holdings.values():
+            holding.may_publish = False
+            holding.is_cleared = True
+        self._events.emit(CacheCleared, num_blocks=len(blocks))
+        return len(blocks)
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _take(self, seq: Sequence, position: int) -> int:
+        if not self._pool.num_free:
+            self._evict()
+        block_id = self._pool.take()
+        self._events.emit(
+            BlockAllocated, block_id=block_id, request_id=seq.request_id, index=seq.index, position=position
+        )
+        return block_id
+
+    def _share(self, block_id: int, seq: Sequence, position: int) -> None:
+        ref_count = self._pool.acquire(block_id)
+        if ref_count == 1:
+            self._num_cached -= 1
+        self._events.emit(
+            BlockShared,
+            block_id=block_id,
+            request_id=seq.request_id,
+            index=seq.index,
+            position=position,
+            ref_count=ref_count,
+        )
+
+    def _let_go(self, block_id: int, seq: Sequence) -> None:
+        ref_count = self._pool.release(block_id)
+        self._events.emit(
+            BlockReleased, block_id=block_id, request_id=seq.request_id, index=seq.index, ref_count=ref_count
+        )
+        if ref_count:
+            return
+        if block_id in self._tree:
+            self._num_cached += 1
+        elif block_id not in self._num_readers:
+            self._free(block_id)
+
+    def _free(self, block_id: int) -> None:
+        self._pool.give_back(block_id)
+        self._events.emit(BlockFreed, block_id=block_id)
+
+    def _evict(self) -> None:
+        block_id = self._tree.evict()
+        assert block_id is not None, f"no block to evict, although {self._num_cached} are counted as cached"
+        self._forget(block_id, reason="capacity")
+
+    def _forget(self, block_id: int, *, reason: str) -> None:
+        """Free a block that has just left the tree."""
+        self._num_cached -= 1
+        self._evicted.add(self._hash_of.pop(block_id))
+        self._events.emit(BlockEvicted, block_id=block_id, reason=reason)
+        self._free(block_id)
+
+    def _copy(self, seq: Sequence, source: int, destination: int, num_tokens: int, *, holds_source: bool) -> None:
+        assert seq not in self._copies, f"{seq} copies two blocks in one step"
+        self._copies[seq] = _Copy(source, destination, holds_source)
+        self._num_readers[source] = self._num_readers.get(source, 0) + 1
+        self._events.emit(
+            BlockCopied,
+            block_id=destination,
+            source=source,
+            request_id=seq.request_id,
+            index=seq.index,
+            num_tokens=num_tokens,
+        )
+
+    def _end_copy(self, seq: Sequence, copy: _Copy) -> None:
+        source = copy.source
+        self._num_readers[source] -= 1
+        if not self._num_readers[source]:
+            del self._num_readers[source]
+        if copy.holds_source:
+            self._let_go(source, seq)
+            if source in self._tree:
+                self._tree.touch(source)
+        elif source not in self._num_readers and not self._ref_counts[source]:
+            self._free(source)
+
+    def _publish_block(self, seq: Sequence, number: int, parent: int | None) -> int:
+        """Offer block `number` of a sequence to the tree below `parent`; return the block that stands there now."""
+        size = self.block_size
+        block_id = seq.block_table[number]
+        if block_id in self._tree:  # a fork that shares it was first
+            return block_id
+        tokens = tuple(seq.token_ids(number * size, (number + 1) * size))
+        salt = seq.request.cache_salt
+        present = self._tree.insert(salt=salt, parent=parent, tokens=tokens, block_id=block_id)
+        if present == block_id:
+            parent_hash = root_hash(salt) if parent is None else self._hash_of[parent]
+            block_hash = self._hash_of[block_id] = chain_hash(parent_hash, tokens)
+            self._events.emit(
+                BlockPublished,
+                block_id=block_id,
+                parent_block_id=-1 if parent is None else parent,
+                block_hash=block_hash,
+                parent_hash=parent_hash,
+                request_id=seq.request_id,
+            )
+        return present
+
+    def _publish_rest(self, seq: Sequence, holding: _Holding) -> None:
+        """Publish what is full, behind the equal content of others where there is such.
+
+        Behind another's block nothing goes that somebody goes on to use: that block might be let go before.
+        """
+        table = seq.block_table
+        parent = table[holding.num_published - 1] if holding.num_published else None
+        for number in range(holding.num_published, seq.num_computed_tokens // self.block_size):
+            is_own_path = number == 0 or parent == table[number - 1]
+            if not is_own_path and self._ref_counts[table[number]] > 1:
+                return
+            parent = self._publish_block(seq, number, parent)
+
+    def _withdraw(self, blocks: list[int]) -> None:
+        """Take published blocks back out of the tree, from the last on, as far as nobody uses them."""
+        for block_id in reversed(blocks):
+            if self._ref_counts[block_id] or not self._tree.is_last(block_id):
+                return
+            self._tree.remove_last(block_id)
+            self._forget(block_id, reason="fault")
+
+    def _why(self, seq: Sequence, match: PrefixMatch) -> str:
+        if match.is_disabled:
+            return "disabled"
+        size, num_prompt = self.block_size, seq.num_prompt_tokens
+        number, salt = len(match.blocks), seq.request.cache_salt
+        if match.num_tokens >= num_prompt - 1:
+            return "tail"
+        if (number + 1) * size <= num_prompt:
+            tokens = tuple(seq.token_ids(number * size, (number + 1) * size))
+            parent_hash = self._hash_of[match.blocks[-1]] if number else root_hash(salt)
+            if chain_hash(parent_hash, tokens) in self._evicted:
+                return "evicted"
+            if not number and self._tree.is_under_another_salt(salt, tokens):
+                return "salt"
+        if match.num_tokens and match.divergence is not None:
+            return "diverged"
+        if number == num_prompt // size:
+            return "tail"
+        return "" if match.num_tokens else "cold"
+
+    # --- checks --------------------------------------------------------------------------------------------------
+
+    def check_invariants(self, running: Iterable[Sequence]) -> None:
+        """Assert the bookkeeping invariants between two steps; visits the whole pool.
+
+        Args:
+            running: every sequence that should hold blocks.
+        """
+        num_holders = [0] * self.num_blocks
+        sequences = list(running)
+        assert set(sequences) == set(self._holdings), f"holding blocks: {list(self._holdings)}, running: {sequences}"
+        for seq in sequences:
+            table = seq.block_table
+            assert len(set(table)) == len(table), f"{seq} has a block twice: {table}"
+            assert seq.num_computed_tokens <= len(table) * self.block_size, f"{seq} has KV outside its table {table}"
+            for block_id in table:
+                num_holders[block_id] += 1
+        assert not self._copies, f"copies were never taken: {self._copies}"
+        num_cached = 0
+        for block_id in range(self.num_blocks):
+            count = self._ref_counts[block_id]
+            assert count == num_holders[block_id], f"block {block_id}: {num_holders[block_id]} holders, count {count}"
+            in_tree, is_free = block_id in self._tree, self._pool.is_free(block_id)
+            assert is_free == (not count and not in_tree), f"block {block_id}: {is_free=} {count=} {in_tree=}"
+            num_cached += in_tree and not count
+        counts = self.counts
+        assert counts.cached == num_cached, f"{num_cached} blocks are cached, {counts.cached} are counted"
+        assert counts.free == len(set(self._pool.free_ids())), "the free list has a block twice"
+        unwritten = sum(len(seq.block_table) * self.block_size - seq.num_computed_tokens for seq in sequences)
+        assert self.num_unwritten_slots == unwritten, f"{unwritten} unwritten slots, counted {self.num_unwritten_slots}"
+        self._check_tree()
+
+    def _check_tree(self) -> None:
+        """Assert that runs are whole, that matching finds them, and that references never skip an ancestor."""
+        num_blocks = 0
+        for _, _, tokens, blocks in self._tree.runs():
+            num_blocks += len(blocks)
+            assert len(tokens) == len(blocks) * self.block_size, f"run {blocks} holds {len(tokens)} tokens"
+            counts = [self._ref_counts[block_id] for block_id in blocks]
+            assert counts == sorted(counts, reverse=True), f"run {blocks} is referenced behind a gap: {counts}"
+            for block_id in blocks:
+                assert block_id in self._tree, f"block {block_id} has no place in the tree"
+                assert block_id in self._hash_of, f"block {block_id} is in the tree without a hash"
+        assert num_blocks == len(self._tree) == len(self._hash_of), (
+            f"{num_blocks} blocks in runs, {len(self._tree)} in the index, {len(self._hash_of)} hashes"
+        )
