@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from engine.clock import Clock
-from engine.events import EngineFailed, EventLog, StepFinished, StepStarted
+from engine.events import EngineFailed, EngineStopped, EventLog, StepFinished, StepStarted
 from engine.execution.executor import ModelRunner, SampledToken, SamplingRow
 from engine.execution.forward_batch import LogitsRow, build_forward_batch
 from engine.messages import ChoiceOutput, StepOutput
@@ -51,8 +51,8 @@ class EngineCore(Generic[Logits]):
 
     @property
     def has_work(self) -> bool:
-        """Whether a step would have something to do."""
-        return self.scheduler.has_work
+        """Whether `step` has something to compute or to report."""
+        return self.scheduler.has_work or bool(self._outputs) or self._events.has_pending
 
     @property
     def num_steps(self) -> int:
@@ -75,13 +75,15 @@ class EngineCore(Generic[Logits]):
         return self.scheduler.blocks.reset_prefix_cache()
 
     def step(self) -> StepOutput:
-        """Compute one batch and return what came of it.
+        """Compute one batch and return what came of it; with nothing to compute, only what is to be reported.
 
         Raises:
             Exception: whatever the executor or the sampler raised. By then every request has failed, all blocks are
-                back, and `collect` returns the outputs and events that say so; the core can be used again.
+                back, and `collect` or `fail` returns what says so; the core could be used again.
         """
         events, scheduler, now = self._events, self.scheduler, self._clock.now
+        if not scheduler.has_work:
+            return self.collect()
         events.step += 1
         events.emit(StepStarted, num_waiting=scheduler.num_waiting, num_running=scheduler.num_running)
         started = now()
@@ -99,7 +101,7 @@ class EngineCore(Generic[Logits]):
                 sampled = now()
             outputs = scheduler.update(schedule, rows, tokens)
         except Exception as error:
-            self._fail(error)
+            self._fail(f"{type(error).__name__}: {error}")
             raise
         self._outputs.extend(outputs)
         num_generated = sum(len(output.token_ids) for output in outputs)
@@ -111,10 +113,21 @@ class EngineCore(Generic[Logits]):
         outputs, self._outputs = self._outputs, []
         return StepOutput(outputs=outputs, events=self._events.drain())
 
-    def _fail(self, error: Exception) -> None:
-        message = f"{type(error).__name__}: {error}"
-        self._events.emit(EngineFailed, error=message)
-        self._outputs.extend(self.scheduler.fail_all(f"the engine's step failed: {message}"))
+    def fail(self, error: str) -> StepOutput:
+        """End everything in flight as failed; after a step that raised that is done already, and only reported."""
+        if self.scheduler.has_work:
+            self._fail(error)
+        return self.collect()
+
+    def stop(self, reason: str) -> StepOutput:
+        """Abort everything in flight and say engine_stopped."""
+        self._outputs.extend(self.scheduler.abort_all(reason))
+        self._events.emit(EngineStopped, reason=reason)
+        return self.collect()
+
+    def _fail(self, error: str) -> None:
+        self._outputs.extend(self.scheduler.fail_all(f"the engine's step failed: {error}"))
+        self._events.emit(EngineFailed, error=error)
 
     def _say_finished(self, schedule: Schedule, num_generated_tokens: int, stages: _Stages) -> None:
         scheduler = self.scheduler

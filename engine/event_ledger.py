@@ -122,7 +122,7 @@ class EventLedger:
                 log.emit(EngineFailed, error=reason)
             else:
                 log.emit(EngineStopped, reason=reason)
-        return events + log.drain()
+        return [*events, *log.drain()]
 
 
 def emit_arrived(log: EventLog, request: EngineRequest) -> None:

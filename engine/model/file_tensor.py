@@ -36,6 +36,10 @@ class FileTensor:
             return self.stored.reshape(self.shape[0], -1)[self.row_order].reshape(1, -1)
         return self.stored[self.row_order]
 
+    @property
+    def num_bytes(self) -> int:
+        return self.stored.nbytes
+
     def to_float32(self) -> NDArray[np.float32]:
         """Return a dequantised copy of `shape`."""
         return dequantize_rows(self.data, self.encoding).reshape(self.shape)

@@ -51,7 +51,7 @@ def load_model(name: str) -> LoadedModel:
     path = Path(name)
     try:
         path = path.expanduser()
-        is_file, is_directory = path.is_file(), path.is_dir()
+        is_file, is_directory = path.is_file(), bool(name) and path.is_dir()
     except (OSError, RuntimeError) as error:
         raise ModelLoadError(f"`model` {name[:200]!r} can't be looked up: {error}"[:400]) from None
     if is_file:

@@ -17,6 +17,7 @@ class WeightTensor(Protocol):
         encoding: `F32`, `F16`, `BF16`, `Q8_0`, `Q4_1`, ... (ggml's names).
         data: uint8 [out_features, bytes_per_row] (or [1, bytes] for vectors): the raw rows, for kernels that take the
             file's own precision.
+        num_bytes: size of `data`, without making it.
     """
 
     @property
@@ -30,6 +31,9 @@ class WeightTensor(Protocol):
 
     @property
     def data(self) -> NDArray[np.uint8]: ...
+
+    @property
+    def num_bytes(self) -> int: ...
 
     def to_float32(self) -> NDArray[np.float32]:
         """Return a dequantised copy of `shape`."""

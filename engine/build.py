@@ -1,0 +1,179 @@
+"""The engine's composition root: a configuration becomes a core that is ready to step."""
+
+from collections.abc import Callable
+
+import torch
+
+from engine.clock import Clock
+from engine.config import EngineConfig, SchedulerConfig
+from engine.core import EngineCore
+from engine.errors import ConfigError
+from engine.events import EngineStarted, EventLog
+from engine.execution.executor import Executor, ModelRunner
+from engine.execution.reference import ReferenceExecutor
+from engine.execution.torch_executor import TorchExecutor
+from engine.kv.block_manager import BlockManager
+from engine.messages import EngineInfo
+from engine.model.load import LoadedModel, load_model
+from engine.model.spec import DecoderSpec
+from engine.sampling.sampler import TorchSampler
+from engine.sampling_params import SamplingParams
+from engine.scheduler import Scheduler
+from engine.sequence import EngineRequest
+
+TorchCore = EngineCore[torch.Tensor]
+Progress = Callable[[str], None]
+
+
+def build_core(config: EngineConfig, clock: Clock, progress: Progress) -> tuple[TorchCore, EngineInfo]:
+    """Load the configured model and build a core around it.
+
+    Args:
+        config: what to load and how to run it.
+        clock: of events and durations.
+        progress: told the name of each stage as it begins.
+
+    Raises:
+        ModelLoadError: the model can't be used.
+        ConfigError: a setting can't be met.
+    """
+    started = clock.now()
+    progress("opening the model")
+    return assemble_core(load_model(config.model), config, clock=clock, progress=progress, started=started)
+
+
+def assemble_core(
+    model: LoadedModel, config: EngineConfig, *, clock: Clock, progress: Progress, started: float
+) -> tuple[TorchCore, EngineInfo]:
+    """Build a core around a model that is open; `started` is when loading began, in monotonic seconds."""
+    spec = model.spec
+    scheduling = scheduler_config(config, spec)
+    eos_token_ids = tuple(model.tokenizer.eos_ids)
+    progress("loading weights")
+    executor, dtype, device, threads = _make_executor(model, config, scheduling)
+    runner: ModelRunner[torch.Tensor] = ModelRunner(executor, TorchSampler(spec.vocab_size, eos_token_ids))
+    progress("warming up")
+    _warm_up(runner, scheduling, clock)
+
+    events = EventLog(clock)
+    core = EngineCore(
+        Scheduler(scheduling, BlockManager(scheduling, events), events, eos_token_ids), runner, events, clock
+    )
+    events.emit(
+        EngineStarted,
+        model=config.model,
+        executor=executor.name,
+        block_size=scheduling.block_size,
+        num_blocks=scheduling.num_kv_blocks,
+        max_num_seqs=scheduling.max_num_seqs,
+        max_num_batched_tokens=scheduling.max_num_batched_tokens,
+        max_model_len=scheduling.max_request_tokens,
+        prefix_cache=scheduling.prefix_cache,
+    )
+    num_slots = scheduling.num_kv_blocks * scheduling.block_size
+    info = EngineInfo(
+        model=config.model,
+        architecture=spec.architecture,
+        num_parameters=model.weights.num_parameters,
+        dtype=dtype,
+        executor=executor.name,
+        device=device,
+        threads=threads,
+        vocab_size=spec.vocab_size,
+        max_model_len=scheduling.max_request_tokens,
+        block_size=scheduling.block_size,
+        num_kv_blocks=scheduling.num_kv_blocks,
+        kv_cache_bytes=num_slots * _kv_bytes_per_token(spec, dtype),
+        max_num_seqs=scheduling.max_num_seqs,
+        max_num_batched_tokens=scheduling.max_num_batched_tokens,
+        prefix_cache=scheduling.prefix_cache,
+        overflow=scheduling.overflow,
+        eos_token_ids=eos_token_ids,
+        load_s=clock.now() - started,
+    )
+    return core, info
+
+
+def scheduler_config(config: EngineConfig, spec: DecoderSpec) -> SchedulerConfig:
+    """Derive the scheduler's settings from the engine's and the model's shape.
+
+    The pool is `num_kv_blocks`, or else what `kv_cache_bytes` holds, but no more than `max_num_seqs` sequences of
+    full length can use.
+    """
+    max_model_len = config.max_model_len or spec.max_position_embeddings
+    if max_model_len > spec.max_position_embeddings:
+        raise ConfigError(
+            f"`max_model_len` must be at most {spec.max_position_embeddings}, the context this model was trained "
+            f"for, got {max_model_len}"
+        )
+    num_kv_blocks = config.num_kv_blocks
+    if not num_kv_blocks:
+        block_bytes = config.block_size * _kv_bytes_per_token(spec, _dtype_name(config))
+        if config.kv_cache_bytes < block_bytes:
+            raise ConfigError(
+                f"`kv_cache_bytes` must be at least {block_bytes}, one block of this model, got {config.kv_cache_bytes}"
+            )
+        useful = config.max_num_seqs * -(-max_model_len // config.block_size)
+        num_kv_blocks = min(config.kv_cache_bytes // block_bytes, useful)
+    return SchedulerConfig(
+        block_size=config.block_size,
+        num_kv_blocks=num_kv_blocks,
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_model_len=max_model_len,
+        prefix_cache=config.prefix_cache,
+        overflow=config.overflow,
+    )
+
+
+def _make_executor(
+    model: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig
+) -> tuple[Executor[torch.Tensor], str, str, int]:
+    """Return the executor with the names of dtype and device, and the number of threads, that it really uses."""
+    num_blocks, block_size = scheduling.num_kv_blocks, scheduling.block_size
+    if config.executor == "reference":
+        if config.dtype not in ("auto", "float32"):
+            raise ConfigError(f"`dtype` of the reference executor must be float32, got {config.dtype}")
+        if config.device not in ("auto", "cpu"):
+            raise ConfigError(f"`device` of the reference executor must be cpu, got {config.device}")
+        oracle = ReferenceExecutor(model.spec, model.weights, num_blocks=num_blocks, block_size=block_size)
+        return oracle, "float32", "cpu", torch.get_num_threads()
+    executor = TorchExecutor(
+        model.spec,
+        model.weights,
+        num_blocks=num_blocks,
+        block_size=block_size,
+        dtype=config.dtype,
+        device=config.device,
+        threads=config.threads,
+    )
+    return executor, executor.dtype_name, str(executor.device), executor.num_threads
+
+
+def _warm_up(runner: ModelRunner[torch.Tensor], scheduling: SchedulerConfig, clock: Clock) -> None:
+    """Run one short request through the runner, with bookkeeping that is thrown away; first steps are slow."""
+    events = EventLog(clock)
+    core = EngineCore(Scheduler(scheduling, BlockManager(scheduling, events), events), runner, events, clock)
+    num_tokens = min(4, scheduling.max_request_tokens)
+    core.add(
+        EngineRequest(
+            request_id="warm-up",
+            prompt_token_ids=[0] * max(1, num_tokens - 2),
+            params=SamplingParams(max_tokens=min(2, num_tokens - 1), temperature=0.0, ignore_eos=True),
+            arrival=clock.now(),
+        )
+    )
+    while core.has_work:
+        core.step()
+
+
+def _dtype_name(config: EngineConfig) -> str:
+    """Return the dtype that the torch executor takes for `auto`."""
+    if config.dtype != "auto":
+        return config.dtype
+    is_cpu = config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available())
+    return "float32" if is_cpu or config.executor == "reference" else "bfloat16"
+
+
+def _kv_bytes_per_token(spec: DecoderSpec, dtype: str) -> int:
+    return spec.kv_bytes_per_token_fp32 // (1 if dtype == "float32" else 2)

@@ -1,0 +1,240 @@
+"""One API call while it runs: engine outputs in, deltas of its choices out, the same for streamed and whole answers.
+
+Prompt        one engine request and how its text is assembled
+Generation    merges the requests' outputs, assembles text, finds stop strings, counts usage
+Delta         what one choice gained: never half a character, never part of a stop string
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
+
+from engine.errors import InvalidRequestError, PellucidError, RequestFailedError
+from engine.messages import ChoiceOutput, TokenLogprobs
+from engine.sequence import EngineRequest
+from engine.text.output_text import TextAssembler
+from service.errors import RequestCancelledError
+from service.ports import Engine, OutputStream
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one choice gained since its last delta.
+
+    Attributes:
+        request_id: of the engine request.
+        index: of the choice over all prompts of the call: prompt * n + index within its request.
+        text: safe to show.
+        token_ids: of this delta's tokens; their text may still be held back.
+        logprobs, text_offsets: one per token id; logprobs are empty unless asked for.
+        prompt_logprobs: for prompt positions computed since, see ChoiceOutput.
+        finish_reason: `stop` or `length` in the last delta of a choice, else "".
+        stop_reason: the stop string or the asked-for stop token that ended it; None otherwise.
+    """
+
+    request_id: str
+    index: int
+    text: str
+    token_ids: list[int]
+    text_offsets: tuple[int, ...]
+    logprobs: list[TokenLogprobs]
+    prompt_logprobs: list[TokenLogprobs]
+    finish_reason: str = ""
+    stop_reason: str | int | None = None
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One engine request of a call; `assembler` makes the text state of one of its choices."""
+
+    request: EngineRequest
+    assembler: Callable[[], TextAssembler]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens of a whole call: each prompt counted once, completions over all choices."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+
+
+class _Choice:
+    """A choice that is not over yet, or the count of one that is."""
+
+    __slots__ = ("assembler", "finished", "index", "num_tokens")
+
+    def __init__(self, index: int, assembler: TextAssembler) -> None:
+        self.index = index
+        self.assembler = assembler
+        self.num_tokens = 0
+        self.finished = False
+
+
+class Generation:
+    """A running call, as an async context manager; leaving it early gives every request up in the engine.
+
+    Args:
+        engine: where the requests go.
+        prompts: at least one.
+
+    Raises (from `deltas`, before or between deltas):
+        InvalidRequestError: the engine refused a request.
+        RequestFailedError: a fault of ours ended it.
+        EngineUnavailableError: the engine is shutting down.
+        RequestCancelledError: somebody else cancelled it.
+    """
+
+    def __init__(self, engine: Engine, prompts: Sequence[Prompt]) -> None:
+        self._engine = engine
+        self._prompts = prompts
+        self._source: OutputStream | None = None
+        self._choices: dict[str, list[_Choice]] = {}
+        self._cached: dict[str, int] = {}
+        self._num_open = 0
+        self._exit = AsyncExitStack()
+        first = 0
+        for prompt in prompts:
+            n = prompt.request.params.n
+            self._choices[prompt.request.request_id] = [_Choice(first + i, prompt.assembler()) for i in range(n)]
+            first += n
+        self._num_open = first
+
+    async def start(self) -> None:
+        """Send the requests; whoever starts it must enter it next, which sees to its end.
+
+        Raises:
+            EngineUnavailableError, QueueFullError: the engine doesn't take them; none stays behind.
+        """
+        streams: list[OutputStream] = []
+        async with AsyncExitStack() as stack:
+            for prompt in self._prompts:
+                stream = self._engine.generate(prompt.request)
+                streams.append(await stack.enter_async_context(aclosing(stream)))
+            if len(streams) > 1:
+                self._source = await stack.enter_async_context(aclosing(_merged(streams)))
+            else:
+                self._source = streams[0]
+            self._exit = stack.pop_all()
+
+    async def __aenter__(self) -> "Generation":
+        assert self._source is not None, "not started"
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        async with self._exit:
+            if kind is None and self.is_complete:
+                await self._settle()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every choice has its finish reason."""
+        return not self._num_open
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(
+            prompt_tokens=sum(len(prompt.request.prompt_token_ids) for prompt in self._prompts),
+            completion_tokens=sum(choice.num_tokens for choices in self._choices.values() for choice in choices),
+            cached_tokens=sum(self._cached.values()),
+        )
+
+    async def deltas(self) -> AsyncGenerator[list[Delta], None]:
+        """Yield what each step added, until every choice has its finish reason."""
+        assert self._source is not None, "not entered"
+        async for outputs in self._source:
+            deltas = []
+            for output in outputs:
+                choice = self._choices[output.request_id][output.index]
+                if not choice.finished:
+                    deltas.append(self._take(choice, output))
+            if deltas:
+                yield deltas
+            if not self._num_open:
+                return
+        raise RequestCancelledError("the request was cancelled")
+
+    def _take(self, choice: _Choice, output: ChoiceOutput) -> Delta:
+        """Turn one output into a delta; a stop string found here ends the choice in the engine too."""
+        reason = output.finish_reason
+        if reason == "error":
+            raise _refusal_or_failure(output)
+        if reason == "abort":
+            raise RequestCancelledError("the request was cancelled")
+        if output.num_cached_tokens:
+            self._cached[output.request_id] = output.num_cached_tokens
+        ids, logprobs = output.token_ids, output.logprobs
+        step = choice.assembler.push(ids, ends_with_stop_token=output.stop_token_id >= 0)
+        num_used = len(step.text_offsets)
+        choice.num_tokens = step.num_tokens_used
+        text = step.text
+        stop_reason: str | int | None = None
+        if step.stopped:
+            ids, logprobs = ids[:num_used], logprobs[:num_used]
+            if not reason:
+                self._engine.stop_choice(output.request_id, output.index, step.num_tokens_used)
+            reason, stop_reason = "stop", step.stop_string
+        elif reason:
+            text += choice.assembler.finish()
+            if output.stop_token_id >= 0 and self._was_asked_for(output):
+                stop_reason = output.stop_token_id
+        if reason:
+            choice.finished = True
+            self._num_open -= 1
+        return Delta(
+            request_id=output.request_id,
+            index=choice.index,
+            text=text,
+            token_ids=ids,
+            text_offsets=step.text_offsets,
+            logprobs=logprobs,
+            prompt_logprobs=output.prompt_logprobs,
+            finish_reason=reason,
+            stop_reason=stop_reason,
+        )
+
+    def _was_asked_for(self, output: ChoiceOutput) -> bool:
+        return any(
+            output.stop_token_id in prompt.request.params.stop_token_ids
+            for prompt in self._prompts
+            if prompt.request.request_id == output.request_id
+        )
+
+    async def _settle(self) -> None:
+        """Read on until the engine has ended what stop strings ended here, so that it isn't aborted instead."""
+        try:
+            if self._source is not None:
+                async for _ in self._source:
+                    pass
+        except PellucidError:
+            return  # the answer was complete; how the engine ended after it is in its events
+
+
+async def _merged(streams: Sequence[OutputStream]) -> AsyncGenerator[list[ChoiceOutput], None]:
+    """Yield the outputs of several requests as they come; the first failure ends it."""
+    pending: dict[asyncio.Task[list[ChoiceOutput] | None], AsyncIterator[list[ChoiceOutput]]] = {}
+    try:
+        for stream in streams:
+            iterator = aiter(stream)
+            pending[asyncio.ensure_future(anext(iterator, None))] = iterator
+        while pending:
+            done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                iterator = pending.pop(task)
+                outputs = task.result()
+                if outputs is not None:
+                    pending[asyncio.ensure_future(anext(iterator, None))] = iterator
+                    yield outputs
+    finally:
+        for task in pending:
+            task.cancel()
+        if pending:
+            await asyncio.wait(pending)
+
+
+def _refusal_or_failure(output: ChoiceOutput) -> PellucidError:
+    if output.error_type == InvalidRequestError.error_type:
+        return InvalidRequestError(output.error)
+    return RequestFailedError(output.error or "the request failed")

@@ -1,0 +1,235 @@
+"""The path of a generating request: parse, admit, encode, generate, send. Both routes are this, with another API.
+
+refused before it was opened   the recorder counts the type of the refusal
+opened                         exactly one end: refused or abandoned here, or a terminal event of the engine
+always                         permit, engine requests and stream are released before the call returns
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from engine.errors import PellucidError, RequestFailedError
+from engine.messages import EngineInfo
+from service.disconnect import unless_disconnected
+from service.errors import encode_error
+from service.generation import Generation, Prompt
+from service.json_body import read_json_object
+from service.middleware.request_context import RequestContext, context_of
+from service.protocol.answer import Answer
+from service.protocol.fields import GenerationFields
+from service.protocol.parameters import ignored_header
+from service.protocol.parse import Parsed
+from service.services import Services
+from service.sse import EventStream, Silence, data_frame
+from service.timings import timing_extras
+
+logger = logging.getLogger("pellucid.requests")
+
+R = TypeVar("R", bound=GenerationFields)
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What an API needs to know besides the body.
+
+    Attributes:
+        request_ids: of the engine requests, one per prompt.
+        model: the name to answer with.
+        arrival: monotonic seconds when the body was parsed.
+        info: what is loaded.
+    """
+
+    request_ids: Sequence[str]
+    model: str
+    arrival: float
+    info: EngineInfo
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request ready to run: one engine request per prompt, and how to render what comes back."""
+
+    prompts: Sequence[Prompt]
+    answer: Answer
+
+
+class GeneratingApi(Protocol[R]):
+    """What differs between the generating routes."""
+
+    def parse(self, body: Mapping[str, Any]) -> Parsed[R]:
+        """Check the shape of a body. Raises InvalidRequestError."""
+        ...
+
+    def num_prompts(self, request: R) -> int: ...
+
+    async def prepare(self, request: R, opening: Opening) -> Call:
+        """Encode the prompts and build the engine's requests. Raises InvalidRequestError."""
+        ...
+
+
+class GeneratingRoute(Generic[R]):
+    """An ASGI endpoint.
+
+    Args:
+        services: what it works with.
+        api: which of the APIs it speaks.
+    """
+
+    def __init__(self, services: Services, api: GeneratingApi[R]) -> None:
+        self._services = services
+        self._api = api
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        services, context = self._services, context_of(scope)
+        with ExitStack() as stack:
+            try:
+                info = services.ready_info()
+                parsed = await self._parse(scope, receive)
+                arrival = services.clock.now()
+                request = parsed.request
+                model = services.models.resolve(request.model)
+                num_prompts = self._api.num_prompts(request)
+                stack.enter_context(services.admission.permit(request.n * num_prompts))
+            except PellucidError as error:
+                services.recorder.rejected(error.error_type)
+                raise
+            opening = Opening(_request_ids(context, num_prompts), model, arrival, info)
+            for request_id in opening.request_ids:
+                services.recorder.request_opened(
+                    request_id,
+                    trace_id=context.trace_id if context.sampled else "",
+                    route=context.route,
+                    model=model,
+                    stream=request.stream,
+                    arrival=arrival,
+                )
+            stack.callback(self._sent_last, opening.request_ids)
+            exchange = _Exchange(scope, receive, send, context, parsed.ignored)
+            await self._serve(request, opening, exchange)
+
+    async def _parse(self, scope: Scope, receive: Receive) -> Parsed[R]:
+        limits = self._services.settings.limits
+        body = await read_json_object(scope, receive, max_bytes=limits.body_bytes, max_depth=limits.json_depth)
+        parsed = self._api.parse(body)
+        limits.check(parsed.request)
+        return parsed
+
+    async def _serve(self, request: R, opening: Opening, exchange: "_Exchange") -> None:
+        """Run an opened request; until the engine has it, every end of it is told to the recorder here."""
+        with self._ends_told(opening.request_ids):
+            call = await unless_disconnected(self._api.prepare(request, opening), exchange.receive)
+            generation = Generation(self._services.engine, call.prompts)
+            await generation.start()
+        async with generation:
+            wants_timings = self._services.settings.timings if request.timings is None else request.timings
+            if request.stream:
+                await self._stream(call, generation, exchange, wants_timings=wants_timings)
+            else:
+                await self._send_whole(call, generation, exchange, wants_timings=wants_timings)
+
+    @contextmanager
+    def _ends_told(self, request_ids: Sequence[str]) -> Iterator[None]:
+        recorder = self._services.recorder
+        try:
+            yield
+        except PellucidError as error:
+            for request_id in request_ids:
+                recorder.request_refused(request_id, error.error_type, error.message)
+            raise
+        except BaseException:  # the client left, or the server is being torn down
+            for request_id in request_ids:
+                recorder.request_abandoned(request_id, "client_gone")
+            raise
+
+    async def _stream(self, call: Call, generation: Generation, exchange: "_Exchange", *, wants_timings: bool) -> None:
+        settings = self._services.settings
+        stream = EventStream(
+            self._frames(call, generation, exchange.context, wants_timings=wants_timings),
+            silence=Silence(settings.keep_alive_s, settings.filler_s, call.answer.filler),
+            clock=self._services.clock,
+            headers=exchange.headers,
+        )
+        await stream(exchange.scope, exchange.receive, exchange.send)
+
+    async def _frames(
+        self, call: Call, generation: Generation, context: RequestContext, *, wants_timings: bool
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the bytes of a stream; a failure becomes its last frame. Code after a yield runs once it is sent."""
+        answer = call.answer
+        unsent = {prompt.request.request_id for prompt in call.prompts}
+        try:
+            opening = answer.opening()
+            if opening:
+                yield opening
+            async for deltas in generation.deltas():
+                frame = b"".join([answer.frames(delta) for delta in deltas])
+                if generation.is_complete:
+                    frame += answer.closing(generation.usage, self._extras(call, generation, wants_timings))
+                if frame:
+                    yield frame
+                if unsent:
+                    self._sent_first(unsent, [delta.request_id for delta in deltas if delta.token_ids])
+        except PellucidError as error:
+            logger.warning("request %s ended with %s: %s", context.request_id, error.error_type, error.message)
+            yield data_frame(encode_error(error, request_id=context.request_id))
+        except Exception:
+            logger.exception("request %s failed", context.request_id)
+            yield data_frame(encode_error(RequestFailedError("the server failed"), request_id=context.request_id))
+
+    async def _send_whole(
+        self, call: Call, generation: Generation, exchange: "_Exchange", *, wants_timings: bool
+    ) -> None:
+        await unless_disconnected(_gather(call.answer, generation), exchange.receive)
+        body = call.answer.body(generation.usage, self._extras(call, generation, wants_timings))
+        response = Response(body, media_type="application/json")
+        response.raw_headers.extend(exchange.headers)
+        await response(exchange.scope, exchange.receive, exchange.send)
+
+    def _extras(self, call: Call, generation: Generation, wants_timings: bool) -> dict[str, Any]:
+        if not wants_timings:
+            return {}
+        return timing_extras(self._services.recorder.request(call.prompts[0].request.request_id), generation.usage)
+
+    def _sent_first(self, unsent: set[str], request_ids: Sequence[str]) -> None:
+        now = self._services.clock.now()
+        for request_id in unsent.intersection(request_ids):
+            unsent.discard(request_id)
+            self._services.recorder.sent_first(request_id, now)
+
+    def _sent_last(self, request_ids: Sequence[str]) -> None:
+        now = self._services.clock.now()
+        for request_id in request_ids:
+            self._services.recorder.sent_last(request_id, now)
+
+
+@dataclass(frozen=True)
+class _Exchange:
+    """The HTTP side of one call."""
+
+    scope: Scope
+    receive: Receive
+    send: Send
+    context: RequestContext
+    ignored: Sequence[str]
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        return [(b"x-ignored-params", ignored_header(self.ignored).encode())] if self.ignored else []
+
+
+async def _gather(answer: Answer, generation: Generation) -> None:
+    async for deltas in generation.deltas():
+        for delta in deltas:
+            answer.gather(delta)
+
+
+def _request_ids(context: RequestContext, num_prompts: int) -> list[str]:
+    if num_prompts == 1:
+        return [context.request_id]
+    return [f"{context.request_id}-{index}" for index in range(num_prompts)]

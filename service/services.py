@@ -1,0 +1,57 @@
+"""What routes work with, put together once by the composition root (service/main.py) or by a test."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.client import EngineState
+from engine.clock import Clock
+from engine.errors import EngineUnavailableError
+from engine.messages import EngineInfo
+from service.admission import Admission
+from service.ports import Engine, Metrics, Recorder
+from service.prompts import PromptEncoder
+from service.served_models import ServedModels
+from service.settings import ServiceSettings
+
+
+@dataclass(frozen=True)
+class Services:
+    """One per application; routes hold no state of their own.
+
+    Attributes:
+        engine, recorder, metrics, settings, clock: see their types.
+        prompts: template and tokenizer.
+        admission: the bounded queue.
+        models: names a request may give.
+        draw_seed: makes the seed of a request that gives none.
+        new_id: makes the unique part of an answer's id.
+    """
+
+    engine: Engine
+    prompts: PromptEncoder
+    recorder: Recorder
+    metrics: Metrics
+    settings: ServiceSettings
+    clock: Clock
+    admission: Admission
+    models: ServedModels
+    draw_seed: Callable[[], int]
+    new_id: Callable[[], str]
+
+    def ready_info(self) -> EngineInfo:
+        """Return what is loaded; raises EngineUnavailableError, with the reason, while it can't serve."""
+        reason = self.not_ready_reason()
+        info = self.engine.info
+        if reason or info is None:
+            raise EngineUnavailableError(reason or "the model is not loaded")
+        return info
+
+    def not_ready_reason(self) -> str:
+        """Return why requests can't be taken now, "" when they can."""
+        engine = self.engine
+        if engine.state is not EngineState.READY:
+            return engine.reason or f"the engine is {engine.state.value}"
+        silent_s = engine.heartbeat_age()
+        if silent_s > self.settings.ready_heartbeat_s:
+            return f"the engine has been silent for {silent_s:.0f} s"
+        return ""

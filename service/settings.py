@@ -1,0 +1,60 @@
+"""The service's settings: flags over environment variables over defaults. The only reader of the environment here."""
+
+from dataclasses import dataclass, field
+
+from engine.errors import ConfigError
+from service.limits import RequestLimits
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """Everything of the HTTP side.
+
+    Attributes:
+        host, port: where to listen; port 0 takes a free one.
+        served_model_names: names a request may give; the first is the default and the one in answers' lists.
+        api_keys: when there are any, every route but /health and /ready needs one.
+        cors_origins: origins whose pages may call; none by default.
+        max_queue: choices that may wait beyond those that run.
+        limits: bounds of one request.
+        strict_params: refuse unknown fields instead of naming them in a header.
+        timings: every answer carries `timings` and `metrics`, asked for or not.
+        keep_alive_s: seconds of silence before a comment line in a stream.
+        filler_s: seconds without a chunk before an empty one is sent.
+        grace_s: seconds that running answers get when the server is told to stop.
+        ready_heartbeat_s: /ready turns 503 when the engine was silent for longer.
+        live_heartbeat_s: /health turns 503 when the engine was silent for longer.
+        text_threads: threads for templates and tokenizers.
+        log_content: prompts and answers may appear in logs and traces.
+        metrics_compat: other projects' metric names to expose as well.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8100
+    served_model_names: tuple[str, ...] = ()
+    api_keys: frozenset[str] = field(default=frozenset(), repr=False)
+    cors_origins: tuple[str, ...] = ()
+    max_queue: int = 256
+    limits: RequestLimits = field(default_factory=RequestLimits)
+    strict_params: bool = False
+    timings: bool = False
+    keep_alive_s: float = 5.0
+    filler_s: float = 30.0
+    grace_s: float = 30.0
+    ready_heartbeat_s: float = 10.0
+    live_heartbeat_s: float = 60.0
+    text_threads: int = 2
+    log_content: bool = False
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.port <= 65535, "--port must lie in 0..65535", self.port)
+        _require(self.max_queue >= 0, "--max-queue must be at least 0", self.max_queue)
+        _require(self.grace_s >= 0, "--grace must be at least 0", self.grace_s)
+        _require(self.text_threads >= 1, "--text-threads must be at least 1", self.text_threads)
+        for name in ("keep_alive_s", "filler_s", "ready_heartbeat_s", "live_heartbeat_s"):
+            _require(getattr(self, name) > 0, f"`{name}` must be greater than 0", getattr(self, name))
+
+
+def _require(holds: bool, rule: str, value: object) -> None:
+    if not holds:
+        raise ConfigError(f"{rule}, got {value}")
