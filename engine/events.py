@@ -12,8 +12,8 @@ import msgspec
 from engine.clock import Clock
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Common part of all events."""
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type"):
+    """Common part of all events. They hold no containers, so the garbage collector needn't look at them."""
 
     seq: int
     t: float
@@ -364,14 +364,15 @@ class EventLog:
     FIRST_SEQ: ClassVar[int] = 1
 
     def __init__(self, clock: Clock, *, first_seq: int = FIRST_SEQ) -> None:
-        self._clock = clock
+        self._now = clock.now
         self._next_seq = first_seq
         self._pending: list[Event] = []
         self.step = 0
 
     def emit(self, kind: type[Event], /, **fields: object) -> None:
-        self._pending.append(kind(seq=self._next_seq, t=self._clock.now(), step=self.step, **fields))
-        self._next_seq += 1
+        seq = self._next_seq
+        self._next_seq = seq + 1
+        self._pending.append(kind(seq=seq, t=self._now(), step=self.step, **fields))
 
     @property
     def has_pending(self) -> bool:

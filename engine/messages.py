@@ -97,7 +97,7 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     top: list[LogprobEntry]
 
 
-class ChoiceOutput(msgspec.Struct, frozen=True, kw_only=True):
+class ChoiceOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one step added to one choice.
 
     Attributes:

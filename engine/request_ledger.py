@@ -69,26 +69,20 @@ class RequestLedger:
         config: the limits that a request must keep.
         events: where request events go.
         eos_token_ids: end a choice unless its request ignores them.
+
+    Attributes:
+        records: the requests in flight, by id, oldest first; read-only for everyone else.
     """
 
     def __init__(self, config: SchedulerConfig, events: EventSink, eos_token_ids: tuple[int, ...]) -> None:
         self._config = config
         self._events = events
         self._eos_token_ids = frozenset(eos_token_ids)
-        self._records: dict[str, RequestRecord] = {}
+        self.records: dict[str, RequestRecord] = {}
         self._num_accepted = 0
 
     def __len__(self) -> int:
-        return len(self._records)
-
-    def __getitem__(self, request_id: str) -> RequestRecord:
-        return self._records[request_id]
-
-    def get(self, request_id: str) -> RequestRecord | None:
-        return self._records.get(request_id)
-
-    def request_ids(self) -> list[str]:
-        return list(self._records)
+        return len(self.records)
 
     def take_in(self, request: EngineRequest) -> Sequence:
         """Record a request that has arrived and return its first choice.
@@ -97,7 +91,7 @@ class RequestLedger:
             ContextLengthError: it can never fit.
             InvalidRequestError: it has more choices than can run at once, or no prompt. Either way it has ended.
         """
-        assert request.request_id not in self._records, f"request id {request.request_id} is in flight already"
+        assert request.request_id not in self.records, f"request id {request.request_id} is in flight already"
         params = request.params
         self._events.emit(
             RequestArrived,
@@ -121,14 +115,14 @@ class RequestLedger:
             stop_ids |= self._eos_token_ids
         self._num_accepted += 1
         seq = Sequence(request, order=self._num_accepted)
-        self._records[request.request_id] = RequestRecord(
+        self.records[request.request_id] = RequestRecord(
             request, seq, max_output_tokens=max_output_tokens, stop_ids=stop_ids
         )
         return seq
 
     def finish(self, seq: Sequence, reason: FinishReason, num_output_tokens: int) -> None:
         """Complete one choice with its first `num_output_tokens` tokens, and the request with its last choice."""
-        record = self._records[seq.request_id]
+        record = self.records[seq.request_id]
         seq.status = SequenceStatus.FINISHED
         seq.finish_reason = reason
         record.num_done += 1
@@ -144,7 +138,7 @@ class RequestLedger:
         )
         if record.num_done < record.request.params.n:
             return
-        del self._records[seq.request_id]
+        del self.records[seq.request_id]
         self._events.emit(
             RequestFinished,
             request_id=seq.request_id,
@@ -180,7 +174,7 @@ class RequestLedger:
         self, record: RequestRecord, reason: FinishReason, *, error: str = "", error_type: str = ""
     ) -> list[ChoiceOutput]:
         """Forget a request; its unfinished and unborn choices all end with `reason`."""
-        del self._records[record.request.request_id]
+        del self.records[record.request.request_id]
         indices = [seq.index for seq in record.unfinished]
         indices.extend(range(len(record.sequences), record.request.params.n))
         for seq in record.unfinished:

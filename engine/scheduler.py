@@ -50,16 +50,14 @@ class _Plan:
         self.prefills: dict[Sequence, ScheduledSequence] = {}
         self.is_short = False  # somebody running gave way: not the moment to admit more
 
-    def add(self, seq: Sequence, num_tokens: int) -> None:
-        start = seq.num_computed_tokens
-        if not seq.is_prefilling:
-            self.decodes[seq] = ScheduledSequence(seq, start, num_tokens, True, True)
-        else:
-            stop = start + num_tokens
-            num_recomputed = max(0, min(stop, seq.max_computed_tokens) - start)
-            self.prefills[seq] = ScheduledSequence(
-                seq, start, num_tokens, False, stop == seq.num_tokens, num_recomputed
-            )
+    def add_decode(self, seq: Sequence) -> None:
+        self.decodes[seq] = ScheduledSequence(seq, seq.num_computed_tokens, 1, True, True)
+        self.budget -= 1
+
+    def add_chunk(self, seq: Sequence, num_tokens: int) -> None:
+        start, stop = seq.num_computed_tokens, seq.num_computed_tokens + num_tokens
+        num_recomputed = max(0, min(stop, seq.max_computed_tokens) - start)
+        self.prefills[seq] = ScheduledSequence(seq, start, num_tokens, False, stop == seq.num_tokens, num_recomputed)
         self.budget -= num_tokens
 
     def drop(self, seq: Sequence) -> None:
@@ -92,8 +90,10 @@ class Scheduler:
         self.blocks = blocks
         self.num_ignored = 0  # aborts and stops for requests that had ended already
         self._events = events
+        self._block_size = config.block_size
         self._policy = policy or PreemptNewest(max_preemptions=config.max_preemptions)
         self._ledger = RequestLedger(config, events, eos_token_ids)
+        self._records = self._ledger.records
         self._waiting = WaitingQueue()
         self._decoding: list[Sequence] = []  # both in the order of seq_key
         self._prefilling: list[Sequence] = []
@@ -104,7 +104,7 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        return len(self._ledger) > 0
+        return bool(self._records)
 
     @property
     def num_running(self) -> int:
@@ -147,7 +147,7 @@ class Scheduler:
 
     def abort(self, request_id: str, reason: str) -> list[ChoiceOutput]:
         """End a request and free what it holds; an unknown id is counted and ignored."""
-        record = self._ledger.get(request_id)
+        record = self._records.get(request_id)
         if record is None:
             self.num_ignored += 1
             return []
@@ -156,7 +156,7 @@ class Scheduler:
 
     def stop_choice(self, request_id: str, index: int, num_output_tokens: int) -> list[ChoiceOutput]:
         """Complete a choice with its first `num_output_tokens` tokens; one that has ended is counted and ignored."""
-        record = self._ledger.get(request_id)
+        record = self._records.get(request_id)
         seq = record.sequences[index] if record is not None and index < len(record.sequences) else None
         if seq is None or seq.status is SequenceStatus.FINISHED or not 0 <= num_output_tokens <= seq.num_output_tokens:
             self.num_ignored += 1
@@ -174,13 +174,13 @@ class Scheduler:
 
     def abort_all(self, reason: str) -> list[ChoiceOutput]:
         """End every request as aborted."""
-        return [output for request_id in self._ledger.request_ids() for output in self.abort(request_id, reason)]
+        return [output for request_id in tuple(self._records) for output in self.abort(request_id, reason)]
 
     def fail_all(self, message: str) -> list[ChoiceOutput]:
         """End every request for a fault that can't be put down to one of them; all blocks come back."""
         outputs: list[ChoiceOutput] = []
-        for request_id in self._ledger.request_ids():
-            outputs.extend(self._fail(self._ledger[request_id], message))
+        for record in tuple(self._records.values()):
+            outputs.extend(self._fail(record, message))
         return outputs
 
     # --- one step: before the forward pass -----------------------------------------------------------------------
@@ -188,14 +188,15 @@ class Scheduler:
     def schedule(self) -> Schedule:
         """Plan one step and allocate every block that it writes."""
         plan = _Plan(self.config.max_num_batched_tokens)
+        has_slot = self.blocks.has_slot
         for seq in tuple(self._decoding):
-            if seq.status is SequenceStatus.RUNNING and self._make_room(seq, 1, plan):
-                plan.add(seq, 1)
+            if seq.status is SequenceStatus.RUNNING and (has_slot(seq) or self._make_room(seq, 1, plan)):
+                plan.add_decode(seq)
         for seq in tuple(self._prefilling):
             if seq.status is SequenceStatus.RUNNING and plan.budget:
                 wanted = min(seq.num_tokens - seq.num_computed_tokens, plan.budget)
                 if num_tokens := self._make_room(seq, wanted, plan):
-                    plan.add(seq, num_tokens)
+                    plan.add_chunk(seq, num_tokens)
         blocked_on = self._admit(plan)
         schedule = Schedule(
             entries=(*plan.decodes.values(), *plan.prefills.values()),
@@ -217,8 +218,6 @@ class Scheduler:
     def _make_room(self, seq: Sequence, num_tokens: int, plan: _Plan) -> int:
         """Allocate for a running sequence; return for how many tokens: fewer if memory is short, 0 if it must wait."""
         blocks = self.blocks
-        if blocks.has_room(seq, num_tokens):
-            return num_tokens
         while True:
             available = self._policy.num_available(blocks)
             if blocks.blocks_needed(seq, num_tokens) <= available:
@@ -307,7 +306,10 @@ class Scheduler:
             self._events.emit(RequestScheduled, request_id=seq.request_id, num_cached_tokens=match.num_tokens)
         num_tokens = min(seq.num_tokens - seq.num_computed_tokens, plan.budget)
         self.blocks.allocate(seq, num_tokens)
-        plan.add(seq, num_tokens)
+        if seq.is_prefilling:
+            plan.add_chunk(seq, num_tokens)
+        else:
+            plan.add_decode(seq)
 
     def _preempt(self, seq: Sequence, plan: _Plan) -> None:
         """Take a running sequence's blocks and put it back into the queue, at the place of its age."""
@@ -360,34 +362,39 @@ class Scheduler:
             One output for each choice that got tokens, prompt logprobs or an end.
         """
         outputs: list[ChoiceOutput] = []
-        num_rows, first = len(rows), 0
+        num_rows, last = len(rows), 0
         self.blocks.note_computed(schedule.num_tokens)
         for entry in schedule.entries:
-            seq, last = entry.seq, first
+            seq, first = entry.seq, last
             while last < num_rows and rows[last].seq is seq:
                 last += 1
-            asked, results = rows[first:last], sampled[first:last]
-            first = last
             if seq.status is not SequenceStatus.RUNNING:  # failed with a sibling earlier in this loop
                 self.blocks.note_computed(-entry.num_tokens)
                 continue
             seq.num_computed_tokens += entry.num_tokens
-            error = next((result.error for result in results if result.error), "")
-            if error:
-                outputs.extend(self._fail(self._ledger[seq.request_id], error))
-                continue
-            if results:
-                outputs.extend(self._take_results(entry, asked, results))
+            results = sampled[first:last]
+            record = self._records[seq.request.request_id]
+            for result in results:
+                if result.error:
+                    outputs.extend(self._fail(record, result.error))
+                    break
             else:
-                self.blocks.publish(seq)
+                if entry.is_decode:
+                    outputs.append(self._append(record, seq, results))
+                elif results:
+                    outputs.extend(self._take_prefill(record, entry, rows[first:last], results))
+                else:
+                    self.blocks.publish(seq)
         return outputs
 
-    def _take_results(
-        self, entry: ScheduledSequence, rows: Many[SamplingRow], results: Many[SampledToken]
+    def _take_prefill(
+        self, record: RequestRecord, entry: ScheduledSequence, rows: Many[SamplingRow], results: Many[SampledToken]
     ) -> list[ChoiceOutput]:
-        """Hand one entry's results to its choice, or to all choices of a request whose prompt is complete."""
+        """Take in what a prefill chunk gave: prompt log probabilities, and the first tokens if it was the last chunk.
+
+        A request with n > 1 has a first token for each choice; its other choices are made here.
+        """
         seq = entry.seq
-        record = self._ledger[seq.request_id]
         prompt_logprobs: list[TokenLogprobs] = []
         tokens: dict[int, list[SampledToken]] = {}
         for row, result in zip(rows, results, strict=True):
@@ -397,16 +404,15 @@ class Scheduler:
                 assert result.logprobs is not None, f"prompt position {row.position} came without log probabilities"
                 record.num_prompt_logprobs = row.position
                 prompt_logprobs.append(result.logprobs)
+        self.blocks.publish(seq)
         if not tokens:
-            self.blocks.publish(seq)
             if not prompt_logprobs:
                 return []
             return [ChoiceOutput(request_id=seq.request_id, index=seq.index, prompt_logprobs=prompt_logprobs)]
         if record.num_unborn:
             self._fork(record)
-        if not entry.is_decode:
-            self._prefilling.remove(seq)
-            insort(self._decoding, seq, key=seq_key)
+        self._prefilling.remove(seq)
+        insort(self._decoding, seq, key=seq_key)
         outputs = []
         for index, choice_tokens in tokens.items():
             outputs.append(self._append(record, record.sequences[index], choice_tokens, prompt_logprobs))
@@ -416,7 +422,6 @@ class Scheduler:
     def _fork(self, record: RequestRecord) -> None:
         """Make the other choices of a request, which share all blocks of the first."""
         parent = record.sequences[0]
-        self.blocks.publish(parent)  # before others hold its blocks
         for index in range(1, record.request.params.n):
             child = Sequence(parent.request, index=index, order=parent.order)
             child.num_cached_tokens = parent.num_cached_tokens
@@ -426,44 +431,62 @@ class Scheduler:
             insort(self._decoding, child, key=seq_key)
 
     def _append(
-        self, record: RequestRecord, seq: Sequence, tokens: list[SampledToken], prompt_logprobs: list[TokenLogprobs]
+        self,
+        record: RequestRecord,
+        seq: Sequence,
+        results: Many[SampledToken],
+        prompt_logprobs: Many[TokenLogprobs] = (),
     ) -> ChoiceOutput:
         """Add new tokens to a choice, up to the one that ends it."""
-        output = seq.output_token_ids
+        output, stop_ids, limit = seq.output_token_ids, record.stop_ids, record.max_output_tokens
+        request_id, index = seq.request.request_id, seq.index
         if not output:
-            self._events.emit(RequestFirstToken, request_id=seq.request_id, index=seq.index)
+            self._events.emit(RequestFirstToken, request_id=request_id, index=index)
         seq.is_catching_up = False
         new: list[int] = []
+        logprobs: list[TokenLogprobs] = []
         reason: FinishReason | None = None
-        for token in tokens:
-            new.append(token.token_id)
-            output.append(token.token_id)
-            if token.token_id in record.stop_ids:
+        for result in results:
+            token_id = result.token_id
+            new.append(token_id)
+            output.append(token_id)
+            if result.logprobs is not None:
+                logprobs.append(result.logprobs)
+            if token_id in stop_ids:
                 reason = FinishReason.STOP
                 break
-            if len(output) >= record.max_output_tokens:
+            if len(output) >= limit:
                 reason = FinishReason.LENGTH
                 break
+        num_output_tokens = len(output)
         self._events.emit(
             RequestTokens,
-            request_id=seq.request_id,
-            index=seq.index,
+            request_id=request_id,
+            index=index,
             num_tokens=len(new),
-            num_output_tokens=len(output),
+            num_output_tokens=num_output_tokens,
         )
         if reason is None:
-            self.blocks.publish(seq)
-        else:
-            self._leave(seq)
-            self._ledger.finish(seq, reason, len(output))
+            if not seq.num_computed_tokens % self._block_size:
+                self.blocks.publish(seq)
+            return ChoiceOutput(
+                request_id=request_id,
+                index=index,
+                token_ids=new,
+                logprobs=logprobs,
+                prompt_logprobs=list(prompt_logprobs),
+                num_cached_tokens=seq.num_cached_tokens,
+            )
+        self._leave(seq)
+        self._ledger.finish(seq, reason, num_output_tokens)
         return ChoiceOutput(
-            request_id=seq.request_id,
-            index=seq.index,
+            request_id=request_id,
+            index=index,
             token_ids=new,
-            logprobs=[token.logprobs for token in tokens[: len(new)] if token.logprobs is not None],
-            prompt_logprobs=prompt_logprobs,
-            finish_reason=reason.value if reason is not None else "",
-            stop_token_id=new[-1] if reason is FinishReason.STOP else -1,
+            logprobs=logprobs,
+            prompt_logprobs=list(prompt_logprobs),
+            finish_reason=reason.value,
+            stop_token_id=token_id if reason is FinishReason.STOP else -1,
             num_cached_tokens=seq.num_cached_tokens,
         )
 
@@ -492,4 +515,4 @@ class Scheduler:
 
     def _num_seats_of(self, seq: Sequence) -> int:
         """Return how many running sequences it counts for: with all those that it will fork."""
-        return 1 + self._ledger[seq.request_id].num_unborn
+        return 1 + self._records[seq.request.request_id].num_unborn

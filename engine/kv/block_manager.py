@@ -87,7 +87,8 @@ class BlockManager:
         self._prefix_cache = config.prefix_cache
         self._events = events
         self._pool = BlockPool(config.num_kv_blocks)
-        self._tree = PrefixTree(block_size=config.block_size, ref_counts=self._pool.ref_counts)
+        self._ref_counts = self._pool.ref_counts
+        self._tree = PrefixTree(block_size=config.block_size, ref_counts=self._ref_counts)
         self._hash_of: dict[int, str] = {}
         self._evicted = EvictedPrefixes(capacity=max_evicted_prefixes)
         self._num_cached = 0
@@ -137,7 +138,7 @@ class BlockManager:
 
         Those are its new blocks, and matched ones that nobody else references: they can't be evicted any longer.
         """
-        ref_counts = self._pool.ref_counts
+        ref_counts = self._ref_counts
         needed = self.num_blocks_for(num_tokens) - len(match.blocks)
         needed += sum(1 for block_id in match.blocks if not ref_counts[block_id])
         if match.partial is not None and not ref_counts[match.partial.block_id]:
@@ -188,14 +189,11 @@ class BlockManager:
 
     # --- growth --------------------------------------------------------------------------------------------------
 
-    def has_room(self, seq: Sequence, num_new_tokens: int) -> bool:
-        """Tell whether the next tokens can be written into the blocks that the sequence has."""
+    def has_slot(self, seq: Sequence) -> bool:
+        """Tell whether a sequence's next token can be written where its table ends already: nothing to allocate."""
         table = seq.block_table
-        computed = seq.num_computed_tokens
-        size = self.block_size
-        if computed + num_new_tokens > len(table) * size:
-            return False
-        return self._pool.ref_counts[table[computed // size]] == 1
+        number = seq.num_computed_tokens // self.block_size
+        return number < len(table) and self._ref_counts[table[number]] == 1
 
     def blocks_needed(self, seq: Sequence, num_new_tokens: int) -> int:
         """Return how many blocks `allocate` would take, the copy of a shared tail included."""
@@ -205,7 +203,7 @@ class BlockManager:
         if needed < 0:
             needed = 0
         first = computed // self.block_size
-        if first < len(table) and self._pool.ref_counts[table[first]] > 1:
+        if first < len(table) and self._ref_counts[table[first]] > 1:
             needed += 1
         return needed
 
@@ -213,7 +211,7 @@ class BlockManager:
         """Return for how many more tokens `num_blocks` further blocks would be enough, as far as blocks go."""
         table = seq.block_table
         first = seq.num_computed_tokens // self.block_size
-        if first < len(table) and self._pool.ref_counts[table[first]] > 1:
+        if first < len(table) and self._ref_counts[table[first]] > 1:
             num_blocks -= 1
         if num_blocks < 0:
             return 0
@@ -225,7 +223,7 @@ class BlockManager:
         size = self.block_size
         computed = seq.num_computed_tokens
         first = computed // size
-        if first < len(table) and self._pool.ref_counts[table[first]] > 1:
+        if first < len(table) and self._ref_counts[table[first]] > 1:
             source = table[first]
             table[first] = self._take(seq, first)
             self._copy(seq, source, table[first], computed - first * size, holds_source=False)
@@ -310,7 +308,7 @@ class BlockManager:
         blocks = self._tree.clear()
         for block_id in blocks:
             self._evicted.add(self._hash_of.pop(block_id))
-            if not self._pool.ref_counts[block_id]:
+            if not self._ref_counts[block_id]:
                 self._num_cached -= 1
                 self._events.emit(BlockEvicted, block_id=block_id, reason="reset")
                 self._free(block_id)
@@ -394,7 +392,7 @@ class BlockManager:
             self._let_go(source, seq)
             if source in self._tree:
                 self._tree.touch(source)
-        elif source not in self._num_readers and not self._pool.ref_counts[source]:
+        elif source not in self._num_readers and not self._ref_counts[source]:
             self._free(source)
 
     def _publish_block(self, seq: Sequence, number: int, parent: int | None) -> int:
@@ -428,14 +426,14 @@ class BlockManager:
         parent = table[holding.num_published - 1] if holding.num_published else None
         for number in range(holding.num_published, seq.num_computed_tokens // self.block_size):
             is_own_path = number == 0 or parent == table[number - 1]
-            if not is_own_path and self._pool.ref_counts[table[number]] > 1:
+            if not is_own_path and self._ref_counts[table[number]] > 1:
                 return
             parent = self._publish_block(seq, number, parent)
 
     def _withdraw(self, blocks: list[int]) -> None:
         """Take published blocks back out of the tree, from the last on, as far as nobody uses them."""
         for block_id in reversed(blocks):
-            if self._pool.ref_counts[block_id] or not self._tree.is_last(block_id):
+            if self._ref_counts[block_id] or not self._tree.is_last(block_id):
                 return
             self._tree.remove_last(block_id)
             self._forget(block_id, reason="fault")
@@ -480,7 +478,7 @@ class BlockManager:
         assert not self._copies, f"copies were never taken: {self._copies}"
         num_cached = 0
         for block_id in range(self.num_blocks):
-            count = self._pool.ref_counts[block_id]
+            count = self._ref_counts[block_id]
             assert count == num_holders[block_id], f"block {block_id}: {num_holders[block_id]} holders, count {count}"
             in_tree, is_free = block_id in self._tree, self._pool.is_free(block_id)
             assert is_free == (not count and not in_tree), f"block {block_id}: {is_free=} {count=} {in_tree=}"
@@ -498,7 +496,7 @@ class BlockManager:
         for _, _, tokens, blocks in self._tree.runs():
             num_blocks += len(blocks)
             assert len(tokens) == len(blocks) * self.block_size, f"run {blocks} holds {len(tokens)} tokens"
-            counts = [self._pool.ref_counts[block_id] for block_id in blocks]
+            counts = [self._ref_counts[block_id] for block_id in blocks]
             assert counts == sorted(counts, reverse=True), f"run {blocks} is referenced behind a gap: {counts}"
             for block_id in blocks:
                 assert block_id in self._tree, f"block {block_id} has no place in the tree"

@@ -175,6 +175,7 @@ WRONG_METADATA = {
     "yarn": ("llama.rope.scaling.type", gb.STRING, "yarn", "`llama.rope.scaling.type` is 'yarn', which isn't computed"),
     "experts": ("llama.expert_count", gb.U32, 8, "`llama.expert_count` says a mixture of experts"),
     "an encoder": ("llama.attention.causal", gb.BOOL, 0, "`llama.attention.causal` is false"),
+    "a part of a split model": ("split.count", gb.U16, 3, "`split.count` says this is one of 3 files"),
     "scaled logits": ("llama.logit_scale", gb.F32, 2.0, "`llama.logit_scale` changes the computation"),
     "unknown tokenizer": (
         "tokenizer.ggml.model",
