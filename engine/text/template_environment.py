@@ -30,6 +30,7 @@ from engine.clock import Clock
 from engine.text.control_guard import ControlGuard
 from engine.text.template_budget import CURRENT_BUDGET, TemplateBudgetExceededError
 from engine.text.template_costs import check_operation, check_string_method, num_nodes
+from engine.text.template_messages import ToolArguments
 
 # Filter names that no template can spell.
 _TICK, _COMPARABLE, _CONCAT = "!tick", "!comparable", "!concat"
@@ -102,6 +103,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def _printable(self, value: Any) -> Any:
         """Return `value`, a list or object as its text: Python's own would spell the stand-ins as escapes."""
+        if isinstance(value, ToolArguments):
+            return value.text
         if isinstance(value, dict | list | tuple):
             num_nodes(value)
             return self._guard.stand_in(str(self._restored(value)))

@@ -1,6 +1,7 @@
 """ChatTemplate: what a conversation becomes, and that it does so as transformers does it."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -166,11 +167,28 @@ def test_render_text_tool_arguments_that_are_no_object_stay_text(arguments: str)
     assert made == arguments
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{{ ARGUMENTS }}", '{"a": 1, "b": "<é>"}'),
+        ("{{ '[' + ARGUMENTS + ']' }}", '[{"a": 1, "b": "<é>"}]'),
+        ("{{ '[' ~ ARGUMENTS ~ ']' }}", '[{"a": 1, "b": "<é>"}]'),
+        ("{{ ARGUMENTS | string }}", '{"a": 1, "b": "<é>"}'),
+        ("{{ ARGUMENTS | tojson }}", '{"a": 1, "b": "<é>"}'),
+        ("{{ ARGUMENTS | tojson(indent=1) }}", '{\n "a": 1,\n "b": "<é>"\n}'),
+        ("{{ ARGUMENTS.b }}", "<é>"),
+        ("{% for k, v in ARGUMENTS.items() %}{{ k }}={{ v }};{% endfor %}", "a=1;b=<é>;"),
+        ("{% for k, v in ARGUMENTS | items %}{{ k }}={{ v }};{% endfor %}", "a=1;b=<é>;"),
+        ("{{ ARGUMENTS is mapping }}", "True"),
+    ],
+)
+def test_render_text_tool_arguments_serve_templates_that_want_an_object_or_text(text: str, expected: str) -> None:
+    made = template(text.replace("ARGUMENTS", "messages[0].tool_calls[0].function.arguments"))
+    assert made.render_text([{"role": "assistant", "tool_calls": [CALL]}]) == expected
+
+
 def test_render_text_object_printed_by_a_template_reads_like_python() -> None:
-    messages = [{"role": "assistant", "tool_calls": [CALL]}]
-    text = "{{ messages[0].tool_calls[0].function.arguments }}"
-    assert template(text).render_text(messages) == "{'a': 1, 'b': '<é>'}"
-    assert template("{{ '' ~ messages[0].tool_calls[0].function.arguments.b }}").render_text(messages) == "<é>"
+    assert template("{{ tools[0].function }}").render_text(USER, tools=TOOLS) == str(TOOLS[0]["function"])
 
 
 @pytest.mark.parametrize(
@@ -263,3 +281,11 @@ def test_strftime_now_reads_the_given_clock() -> None:
 def test_generation_tag_and_loop_controls_are_understood() -> None:
     text = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% break %}{% endfor %}"
     assert template(text).render_text([*USER, *USER]) == "hello"
+
+
+def test_render_ids_from_many_threads_at_once_do_not_mix() -> None:
+    made = template(SIMPLE + "{% for i in range(2000) %}{% endfor %}")
+    conversations = [[{"role": "user", "content": f"<s>{i}" * 50}] for i in range(32)]
+    expected = [made.render_ids(messages) for messages in conversations]
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        assert list(pool.map(made.render_ids, conversations)) == expected

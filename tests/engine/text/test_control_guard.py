@@ -1,5 +1,6 @@
 """Prompt injection: literals of control tokens in text from outside are text, wherever they stand."""
 
+import json
 from typing import Any
 
 import pytest
@@ -33,10 +34,11 @@ def control_ids(ids: list[int], tokenizer: Tokenizer) -> list[int]:
 
 def messages_with(text: str) -> list[dict[str, Any]]:
     call = {"id": text, "function": {"name": text, "arguments": {text: text, "b": [text]}}}
+    spelled = {"id": text, "function": {"name": text, "arguments": json.dumps({text: text, "b": [text]})}}
     return [
         {"role": "system", "content": text, "name": text},
         {"role": "user", "content": [{"type": "text", "text": text}]},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "assistant", "content": None, "tool_calls": [call, spelled]},
         {"role": "tool", "content": text, "tool_call_id": text},
         {"role": "assistant", "content": "<think>x</think>" + text},
     ]
