@@ -217,3 +217,10 @@ def test_chat_echo_puts_the_continued_message_first(ok: Served) -> None:
     body = {"messages": messages, "echo": True, "continue_final_message": True}
     assert whole_text(post(ok.url, CHAT, body).json()) == "Well, ok"
     assert texts(stream(ok.url, CHAT, body)) == {0: "Well, ok"}
+
+
+@ROUTES
+def test_timings_without_usage_stand_in_the_last_finish_chunk(ok: Served, path: str, body: dict[str, Any]) -> None:
+    *chunks, _ = stream(ok.url, path, {**body, "n": 2, "timings": True})
+    assert all(chunk["choices"] for chunk in chunks)
+    assert [("timings" in chunk) for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
