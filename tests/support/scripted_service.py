@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
-import uvicorn
 
 from engine.client import AsyncEngine
 from engine.clock import SystemClock
@@ -41,6 +40,7 @@ from observability.recorder import Recorder
 from service.admission import Admission
 from service.app import ROUTE_TEMPLATES, create_app
 from service.drain import Drain
+from service.http_server import HttpServer, make_server
 from service.prompts import PromptEncoder
 from service.served_models import ServedModels
 from service.services import Services
@@ -141,7 +141,7 @@ class Served:
     core: "ScriptedCore"
     drain: Drain
     loop: asyncio.AbstractEventLoop
-    server: uvicorn.Server
+    server: HttpServer
 
     def call(self, function: Callable[[], object]) -> object:
         """Run a function on the service's event loop and return its result; at once when called there."""
@@ -321,10 +321,7 @@ def serve(
             if wait_ready:
                 await engine.wait_ready()
             drain = Drain(engine, grace_s=settings.grace_s)
-            config = uvicorn.Config(
-                create_app(services, drain), port=0, log_config=None, lifespan="off", timeout_graceful_shutdown=2
-            )
-            server = uvicorn.Server(config)
+            server = make_server(create_app(services, drain))
             sock = socket.create_server(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{sock.getsockname()[1]}"
             box.append(Served(url, services, engine, core, drain, asyncio.get_running_loop(), server))
