@@ -9,7 +9,11 @@ ShortagePolicy says who gives way; a sequence that gives way after it was schedu
 
 Admission never makes an equal give way: the head of the queue waits until its whole prompt fits beside what the
 running prefills still need, and takes the place of strictly lower priorities only. With nothing running it always
-proceeds, for a request that can't fit the empty pool is refused when it arrives.
+proceeds, for a request that can't fit the empty pool is refused when it arrives. Nobody overtakes the head, so neither
+the large nor the small starve.
+
+A prompt that goes on with a block which an older sequence is computing right now waits for it (one step, mostly) rather
+than compute it again: of equal prompts that arrive together, one is computed.
 """
 
 from bisect import bisect_left, insort
@@ -242,15 +246,20 @@ class Scheduler:
                 return BlockedOn.MAX_NUM_SEQS
             if not plan.budget:
                 return BlockedOn.TOKEN_BUDGET
-            match = None if plan.is_short else self._find_room(seq, plan)
-            if match is None:
+            if plan.is_short:
                 return BlockedOn.KV_BLOCKS
-            self._start(seq, match, plan)
+            match = self.blocks.match(seq)
+            owner = self.blocks.being_computed_by(seq, match)
+            if owner is not None and seq_key(owner) < seq_key(seq):
+                return BlockedOn.SHARED_PREFIX
+            fitting = self._fit(seq, match, plan)
+            if fitting is None:
+                return BlockedOn.KV_BLOCKS
+            self._start(seq, fitting, plan)
         return BlockedOn.NOTHING
 
-    def _find_room(self, seq: Sequence, plan: _Plan) -> PrefixMatch | None:
-        """Return the match to admit a sequence with; preempts lower priorities if that is enough."""
-        match = self.blocks.match(seq)
+    def _fit(self, seq: Sequence, match: PrefixMatch, plan: _Plan) -> PrefixMatch | None:
+        """Return as much of a match as there is room to admit with; preempts lower priorities if that is enough."""
         for candidate in (match, match.without_partial()):
             if self._shortfall(seq, candidate) <= 0:
                 return candidate
