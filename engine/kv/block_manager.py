@@ -182,7 +182,7 @@ class BlockManager:
         divergence = match.divergence
         why = self._why(seq, match)
         fields: dict[str, object] = {}
-        if divergence is not None and why in ("diverged", "evicted"):
+        if divergence is not None and why == "diverged":
             fields = {
                 "position": divergence.position,
                 "block_id": divergence.block_id,
@@ -263,7 +263,7 @@ class BlockManager:
         holding = self._holdings[parent]
         self._holdings[child] = _Holding(
             num_published=holding.num_published,
-            num_matched=holding.num_published,
+            num_matched=holding.num_matched,
             may_publish=holding.may_publish,
             is_cleared=holding.is_cleared,
         )
