@@ -4,10 +4,13 @@ from collections.abc import Sequence
 
 from observability.sketch import Sketch
 from observability.stats import History
-from observability.window import Second
+from observability.window import Second, Sliding
 
-# A chart's percentile at second s is over the seconds s-9..s: one second alone rarely holds enough samples.
-SLIDING_S = 10
+# A chart's percentile at second s is over the seconds that end with s: one second alone rarely holds enough samples.
+# There are many gaps between tokens for one first token, so those follow more closely.
+TTFT_SLIDING_S = 60
+ITL_SLIDING_S = 10
+SLIDING_S = max(TTFT_SLIDING_S, ITL_SLIDING_S)
 
 
 def history_columns(seconds: Sequence[Second], num_rows: int, wall_offset: float) -> History:
@@ -20,10 +23,7 @@ def history_columns(seconds: Sequence[Second], num_rows: int, wall_offset: float
     """
     rows = seconds[max(0, len(seconds) - num_rows) :]
     first = len(seconds) - len(rows)
-    ttft = [
-        Sketch.merged(s.ttft for s in seconds[max(0, i - SLIDING_S + 1) : i + 1]) for i in range(first, len(seconds))
-    ]
-    itl = [Sketch.merged(s.itl for s in seconds[max(0, i - SLIDING_S + 1) : i + 1]) for i in range(first, len(seconds))]
+    sliding = [_sliding(seconds, i) for i in range(first, len(seconds))]
     return History(
         t=[round(row.second + wall_offset) for row in rows],
         prefill_tokens=[row.prefill_tokens for row in rows],
@@ -39,11 +39,32 @@ def history_columns(seconds: Sequence[Second], num_rows: int, wall_offset: float
         preemptions=[row.preemptions for row in rows],
         requests_received=[row.requests_received for row in rows],
         requests_ended=[row.requests_ended for row in rows],
-        ttft_p50_ms=[_milliseconds(sketch.percentile(50)) for sketch in ttft],
-        ttft_p99_ms=[_milliseconds(sketch.percentile(99)) for sketch in ttft],
-        itl_p50_ms=[_milliseconds(sketch.percentile(50)) for sketch in itl],
-        itl_p99_ms=[_milliseconds(sketch.percentile(99)) for sketch in itl],
+        ttft_p50_ms=[_milliseconds(row.ttft_p50_s) for row in sliding],
+        ttft_p90_ms=[_milliseconds(row.ttft_p90_s) for row in sliding],
+        ttft_p99_ms=[_milliseconds(row.ttft_p99_s) for row in sliding],
+        itl_p50_ms=[_milliseconds(row.itl_p50_s) for row in sliding],
+        itl_p99_ms=[_milliseconds(row.itl_p99_s) for row in sliding],
     )
+
+
+def _sliding(seconds: Sequence[Second], index: int) -> Sliding:
+    """Return the percentiles that end at seconds[index]; computed once, since a settled second doesn't change."""
+    row = seconds[index]
+    if row.sliding is None:
+        ttft = Sketch.merged(second.ttft for second in _ending(seconds, index, TTFT_SLIDING_S))
+        itl = Sketch.merged(second.itl for second in _ending(seconds, index, ITL_SLIDING_S))
+        row.sliding = Sliding(
+            ttft_p50_s=ttft.percentile(50),
+            ttft_p90_s=ttft.percentile(90),
+            ttft_p99_s=ttft.percentile(99),
+            itl_p50_s=itl.percentile(50),
+            itl_p99_s=itl.percentile(99),
+        )
+    return row.sliding
+
+
+def _ending(seconds: Sequence[Second], index: int, span: int) -> Sequence[Second]:
+    return seconds[max(0, index - span + 1) : index + 1]
 
 
 def _per_step(tokens: int, row: Second) -> float | None:

@@ -118,7 +118,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         t: Unix epoch seconds at the second's start.
-        ttft_p50_ms, ...: over the seconds of one sliding window that ends there; null where n is too small.
+        ttft_p50_ms, ...: over a sliding window that ends there, 60 s for TTFT and 10 s for ITL; null where n is too
+            small.
         batch_prefill, batch_decode: mean tokens per step; null in seconds without a step.
     """
 
@@ -137,6 +138,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     requests_received: list[int]
     requests_ended: list[int]
     ttft_p50_ms: list[float | None]
+    ttft_p90_ms: list[float | None]
     ttft_p99_ms: list[float | None]
     itl_p50_ms: list[float | None]
     itl_p99_ms: list[float | None]

@@ -15,14 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from engine.events import (
-    BlockAllocated,
-    BlockCopied,
-    BlockEvicted,
-    BlockFreed,
     BlockPublished,
-    BlockReleased,
-    BlockShared,
-    CacheCleared,
     EngineFailed,
     EngineStopped,
     Event,
@@ -35,7 +28,7 @@ from engine.events import (
     StepStarted,
 )
 from observability.trace_file import TraceEvent, TraceHeader, TraceReader, UnknownEvent
-from observability.trace_pool import InvariantError, RebuiltPool
+from observability.trace_pool import InvariantError, KVEvent, RebuiltPool
 from observability.trace_report import TraceReport, Violation
 from observability.trace_requests import RebuiltRequests
 
@@ -80,13 +73,16 @@ class TraceChecker:
         num_blocks, block_size: of the pool.
         token_budget: tokens a step may compute.
         from_start: the first event fed is the engine's first.
+
+    Attributes:
+        pool: as rebuilt from the events so far.
     """
 
     def __init__(self, *, num_blocks: int, block_size: int, token_budget: int, from_start: bool) -> None:
         self._block_size = block_size
         self._token_budget = token_budget
         self._from_start = from_start
-        self._pool = RebuiltPool(num_blocks=num_blocks, from_start=from_start)
+        self.pool = RebuiltPool(num_blocks=num_blocks, from_start=from_start)
         self._requests = RebuiltRequests(from_start=from_start)
         self._violation: Violation | None = None
         self._last: TraceEvent | None = None
@@ -138,7 +134,7 @@ class TraceChecker:
             num_received=self._requests.num_received,
             num_in_flight=len(self._requests.live),
             num_ended=self._requests.count_by_end(),
-            num_blocks=dict(self._pool.counts),
+            num_blocks=dict(self.pool.counts),
             num_kv_events=dict(self._num_kv_events),
             num_preemptions=self._num_preemptions,
             num_futile_resumes=self._requests.num_futile_resumes,
@@ -158,7 +154,6 @@ class TraceChecker:
             raise InvariantError(f"steps run backwards: {event.step} follows {self._last.step}")
 
     def _apply(self, event: Event) -> None:
-        pool = self._pool
         if isinstance(event, RequestEvent):
             self._requests.apply(event)
             if isinstance(event, RequestChunk):
@@ -167,6 +162,12 @@ class TraceChecker:
                 self._num_generated_tokens += event.num_tokens
             elif isinstance(event, RequestPreempted):
                 self._num_preemptions += 1
+        elif isinstance(event, KVEvent):
+            if isinstance(event, BlockPublished):
+                self._check_written(event)
+            self.pool.apply(event)
+            tag = str(event.__struct_config__.tag)
+            self._num_kv_events[tag] = self._num_kv_events.get(tag, 0) + 1
         elif isinstance(event, StepStarted):
             self._step_started()
         elif isinstance(event, StepFinished):
@@ -175,46 +176,25 @@ class TraceChecker:
             self._num_stalls += 1
         elif isinstance(event, EngineFailed):
             self._in_step = False
-        elif isinstance(event, EngineStopped):
-            if self._requests.live:
-                raise InvariantError(f"the engine stops with {len(self._requests.live)} requests in flight")
-        else:
-            tag = str(event.__struct_config__.tag)
-            self._num_kv_events[tag] = self._num_kv_events.get(tag, 0) + 1
-            if isinstance(event, BlockAllocated):
-                pool.allocated(event)
-            elif isinstance(event, BlockShared):
-                pool.shared(event)
-            elif isinstance(event, BlockCopied):
-                pool.copied(event)
-            elif isinstance(event, BlockPublished):
-                self._check_written(event)
-                pool.published(event)
-            elif isinstance(event, BlockReleased):
-                pool.released(event)
-            elif isinstance(event, BlockEvicted):
-                pool.evicted(event)
-            elif isinstance(event, BlockFreed):
-                pool.freed(event)
-            elif isinstance(event, CacheCleared):
-                pool.cleared(event)
+        elif isinstance(event, EngineStopped) and self._requests.live:
+            raise InvariantError(f"the engine stops with {len(self._requests.live)} requests in flight")
 
     def _check_written(self, event: BlockPublished) -> None:
         """A published block must be full of written KV: some choice that holds it has computed past its end."""
         needs = []
-        for request_id, index in self._pool.holders(event.block_id):
-            table = self._pool.tables.get((request_id, index))
+        for request_id, index in self.pool.holders(event.block_id):
+            table = self.pool.tables.get((request_id, index))
             if request_id == event.request_id and table is not None:
                 stop = (table.index(event.block_id) + 1) * self._block_size
-                num_computed = self._requests.num_computed_tokens(request_id, index)
-                if num_computed is None or num_computed >= stop:
+                num_written = self._requests.num_written_tokens(request_id, index)
+                if num_written is None or num_written >= stop:
                     return
-                needs.append((stop, num_computed))
+                needs.append((stop, num_written))
         if needs:
-            stop, num_computed = min(needs)
+            stop, num_written = min(needs)
             raise InvariantError(
                 f"block {event.block_id} is published before it is written: it ends at token {stop}, "
-                f"request {event.request_id!r} has {num_computed} computed tokens"
+                f"request {event.request_id!r} has {num_written} computed tokens"
             )
 
     def _step_started(self) -> None:
@@ -240,7 +220,7 @@ class TraceChecker:
                     raise InvariantError(f"the step says {told} {name} tokens, its events add up to {seen}")
         self._in_step = False
         self._check_between_steps()
-        counts = self._pool.counts
+        counts = self.pool.counts
         if not counts["unknown"]:
             said = (event.num_free_blocks, event.num_referenced_blocks, event.num_cached_blocks)
             if said != (counts["free"], counts["referenced"], counts["cached"]):
@@ -250,9 +230,9 @@ class TraceChecker:
                 )
 
     def _check_between_steps(self) -> None:
-        if self._pool.counts["lost"]:
+        if self.pool.counts["lost"]:
             raise InvariantError(
-                f"block {self._pool.first_lost()} is lost: nobody holds it, it is neither cached nor free"
+                f"block {self.pool.first_lost()} is lost: nobody holds it, it is neither cached nor free"
             )
-        self._pool.check_settled(self._requests.ended)
+        self.pool.check_settled(self._requests.ended)
         self._requests.forget_ended_lives()

@@ -22,6 +22,17 @@ from engine.events import (
 Choice = tuple[str, int]
 """A request id and which of its choices: the owner of a block table."""
 
+KVEvent = (
+    BlockAllocated
+    | BlockShared
+    | BlockCopied
+    | BlockPublished
+    | BlockReleased
+    | BlockEvicted
+    | BlockFreed
+    | CacheCleared
+)
+
 ROOT_BLOCK_ID = -1
 
 
@@ -86,7 +97,27 @@ class RebuiltPool:
         self._replaced: dict[Choice, tuple[int, int]] = {}  # (old, new) block of an entry, until its copy is said
         self._copy_sources: dict[Choice, int] = {}  # held until released, though not in the table any more
 
-    def allocated(self, event: BlockAllocated) -> None:
+    def apply(self, event: KVEvent) -> None:
+        """Take in one event; raises InvariantError if it contradicts the pool."""
+        match event:
+            case BlockAllocated():
+                self._allocated(event)
+            case BlockShared():
+                self._shared(event)
+            case BlockCopied():
+                self._copied(event)
+            case BlockPublished():
+                self._published(event)
+            case BlockReleased():
+                self._released(event)
+            case BlockEvicted():
+                self._evicted(event)
+            case BlockFreed():
+                self._freed(event)
+            case CacheCleared():
+                self._cleared()
+
+    def _allocated(self, event: BlockAllocated) -> None:
         block = self._block(event.block_id)
         if block.known and block.place != "free":
             raise InvariantError(f"block {event.block_id} is allocated while it is {self._describe(event.block_id)}")
@@ -101,7 +132,7 @@ class RebuiltPool:
         block.known, block.free = True, False
         self._recount(block)
 
-    def shared(self, event: BlockShared) -> None:
+    def _shared(self, event: BlockShared) -> None:
         block = self._block(event.block_id)
         choice = (event.request_id, event.index)
         if block.place not in ("referenced", "cached", "unknown"):
@@ -112,7 +143,7 @@ class RebuiltPool:
         self._check_ref_count(event.block_id, event.ref_count)
         self._recount(block)
 
-    def copied(self, event: BlockCopied) -> None:
+    def _copied(self, event: BlockCopied) -> None:
         choice = (event.request_id, event.index)
         if self._block(event.source).place in ("free", "lost"):
             raise InvariantError(f"block {event.source} is copied from while it is {self._describe(event.source)}")
@@ -132,7 +163,7 @@ class RebuiltPool:
                 )
             self._copy_sources[choice] = event.source
 
-    def published(self, event: BlockPublished) -> None:
+    def _published(self, event: BlockPublished) -> None:
         block = self._block(event.block_id)
         if block.known and not any(holder[0] == event.request_id for holder in block.holders):
             raise InvariantError(
@@ -158,7 +189,7 @@ class RebuiltPool:
         block.parent, block.block_hash = event.parent_block_id, event.block_hash
         self._recount(block)
 
-    def released(self, event: BlockReleased) -> None:
+    def _released(self, event: BlockReleased) -> None:
         block = self._block(event.block_id)
         choice = (event.request_id, event.index)
         if block.known and choice not in block.holders:
@@ -181,7 +212,7 @@ class RebuiltPool:
                 del self.tables[choice]
                 self._releasing.discard(choice)
 
-    def evicted(self, event: BlockEvicted) -> None:
+    def _evicted(self, event: BlockEvicted) -> None:
         block = self._block(event.block_id)
         if block.known and block.place != "cached":
             raise InvariantError(f"block {event.block_id} is evicted while it is {self._describe(event.block_id)}")
@@ -195,14 +226,14 @@ class RebuiltPool:
         block.published, block.block_hash, block.parent = False, "", ROOT_BLOCK_ID
         self._recount(block)
 
-    def freed(self, event: BlockFreed) -> None:
+    def _freed(self, event: BlockFreed) -> None:
         block = self._block(event.block_id)
         if block.known and block.place != "lost":
             raise InvariantError(f"block {event.block_id} is freed while it is {self._describe(event.block_id)}")
         block.known, block.free = True, True
         self._recount(block)
 
-    def cleared(self, event: CacheCleared) -> None:
+    def _cleared(self) -> None:
         """The tree is empty from here on; cached blocks must have been evicted one by one before."""
         for block_id, block in enumerate(self.blocks):
             if block.place == "cached":

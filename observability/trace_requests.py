@@ -105,16 +105,21 @@ class RebuiltRequests:
         elif isinstance(event, SequenceFinished):
             self._sequence_finished(event, life)
 
-    def num_computed_tokens(self, request_id: str, index: int) -> int | None:
-        """Return how many tokens of a choice had their KV written when it last ran; None if the trace can't tell.
+    def num_written_tokens(self, request_id: str, index: int) -> int | None:
+        """Return how many tokens of a choice can have their KV written by now; None if the trace can't tell.
 
-        Requests that just ended are remembered until forget_ended_lives, for they publish while they let go.
+        A decode is said by the token that comes of it, after the block it fills is published: so once the prompt is
+        computed, all tokens known count. Requests that just ended are remembered until forget_ended_lives, for they
+        publish while they let go.
         """
         life = self.live.get(request_id) or self._last_lives.get(request_id)
         if life is None:
             return None
         choice = life.choices.get(index)
-        return 0 if choice is None else choice.num_computed_tokens
+        if choice is None:
+            return 0
+        num_known = life.arrived.num_prompt_tokens + choice.num_output_tokens
+        return num_known if choice.num_computed_tokens == num_known - 1 else choice.num_computed_tokens
 
     def forget_ended_lives(self) -> None:
         """Forget the details of requests that ended; how they ended is kept."""

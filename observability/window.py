@@ -57,6 +57,7 @@ class Sliding:
     """Percentiles in seconds over the last few seconds; None where there were too few samples."""
 
     ttft_p50_s: float | None
+    ttft_p90_s: float | None
     ttft_p99_s: float | None
     itl_p50_s: float | None
     itl_p99_s: float | None

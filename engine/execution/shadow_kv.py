@@ -49,6 +49,7 @@ class ShadowKV:
         self._position: NDArray[np.int64] = np.full(num_slots, NEVER_WRITTEN, dtype=np.int64)
         self._before: NDArray[np.uint64] = np.zeros(num_slots, dtype=np.uint64)
         self._history: NDArray[np.uint64] = np.zeros(num_slots, dtype=np.uint64)
+        self._is_written_now: NDArray[np.bool_] = np.zeros(num_slots, dtype=np.bool_)
 
     def run(self, batch: ForwardBatch) -> NDArray[np.uint64]:
         """Do a step as a real executor would: copy, read what each sequence sees, write.
@@ -129,11 +130,13 @@ class ShadowKV:
             slot = int(unique[np.argmax(counts > 1)])
             rows = np.flatnonzero(written == slot).tolist()
             raise ShadowKVError(f"token rows {rows} write the same slot {slot} (block {slot // self.block_size})")
+        self._is_written_now[written] = True
         for i in range(batch.num_seqs):
             num_visible = int(batch.seq_lens[i]) - int(batch.query_start[i + 1] - batch.query_start[i])
             seen = self.visible_slots(batch, i, num_visible)
-            clash = np.isin(seen, written)
+            clash = self._is_written_now[seen]
             if clash.any():
+                self._is_written_now[written] = False
                 position = int(np.argmax(clash))
                 slot = int(seen[position])
                 row = int(np.argmax(written == slot))
@@ -142,6 +145,7 @@ class ShadowKV:
                     f"sequence {writer} of the batch writes slot {slot} (block {slot // self.block_size}) for its "
                     f"position {int(batch.positions[row])}, which sequence {i} sees as its position {position}"
                 )
+        self._is_written_now[written] = False
 
     def _check_form(self, batch: ForwardBatch) -> None:
         starts, lens = batch.query_start, batch.seq_lens

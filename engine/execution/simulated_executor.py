@@ -24,7 +24,7 @@ TokenScript = Callable[[SamplingRow, int], int]
 """Chooses a row's token, given the history of the tokens before it."""
 
 GATE_TIMEOUT_S = 30.0
-_MAX_REMEMBERED_SEQUENCES = 4096
+_MAX_REMEMBERED_SEQUENCES = 1024
 
 
 class ScriptedFailureError(RuntimeError):
@@ -74,12 +74,13 @@ class ScriptedSampler:
 
     Args:
         script: chooses the tokens.
-        row_errors: request_id -> how many output tokens it gets before its row fails as a NaN would.
+        row_errors: request_id -> how many output tokens it gets before its row fails as a NaN would; read anew for
+            every row.
     """
 
     def __init__(self, script: TokenScript, *, row_errors: Mapping[str, int] | None = None) -> None:
         self._script = script
-        self._row_errors = dict(row_errors or {})
+        self._row_errors = {} if row_errors is None else row_errors
         self._known: dict[tuple[str, int], tuple[int, int]] = {}
 
     def sample(self, logits: ScriptedLogits, rows: Many[SamplingRow]) -> list[SampledToken]:

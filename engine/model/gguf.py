@@ -48,8 +48,11 @@ def load_gguf(path: Path) -> tuple[DecoderSpec, Weights, GgufTokenizerSource]:
     try:
         file = map_file(path)
         header = read_gguf_header(file)
+        metadata = Metadata(header.metadata)
+        if (num_parts := metadata.get_int("split.count")) not in (None, 0, 1):
+            raise ModelLoadError(f"`split.count` says this is one of {num_parts} files; they must be merged into one")
         spec = read_spec(header, _rope_factors(header, file))
-        tokenizer = read_tokenizer(Metadata(header.metadata))
+        tokenizer = read_tokenizer(metadata)
         if len(tokenizer.tokens) != spec.vocab_size:
             raise ModelLoadError(
                 f"`tokenizer.ggml.tokens` has {len(tokenizer.tokens)} entries, but tensor `token_embd.weight` has "

@@ -62,5 +62,7 @@ def _progress_bar() -> str:
 
 def _last_error(complaints: str) -> str:
     lines = [line.strip() for line in complaints.splitlines() if line.strip()]
+    if any("Retrying (" in line for line in lines):
+        return "pip got no connection to its package index; check the network or pip's index and proxy settings"
     errors = [line for line in lines if line.startswith("ERROR")]
     return (errors or lines or ["pip said nothing"])[-1].removeprefix("ERROR: ")[:300]

@@ -5,6 +5,7 @@ but that no executor is tested with stays out of SUPPORTED_ENCODINGS, so it is r
 reach a matrix product half decoded.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,7 +68,7 @@ def dequantize_rows(rows: NDArray[np.uint8], encoding: str) -> NDArray[np.float3
     """Decode rows of blocks.
 
     Args:
-        rows: [num_rows, bytes_per_row] as in the file; need not be aligned.
+        rows: [num_rows, bytes_per_row] as in the file, one row at least; need not be aligned.
         encoding: one of SUPPORTED_ENCODINGS.
 
     Returns:
@@ -75,8 +76,14 @@ def dequantize_rows(rows: NDArray[np.uint8], encoding: str) -> NDArray[np.float3
     """
     if encoding == "F32":
         return np.array(rows.view(np.dtype("<f4")), dtype=np.float32)
-    decoded: NDArray[np.float32] = dequantize(rows, GGMLQuantizationType[encoding])
-    return decoded
+    # The package decodes 16 rows at a time. Joining short rows makes that up to 1.9 times faster (49152 Q8_0 rows of
+    # 576: 128 against 240 ms) and changes nothing else, since blocks don't know about rows.
+    num_rows, row_bytes = rows.shape
+    num_joined = math.gcd(num_rows, 8)
+    joined = rows.reshape(num_rows // num_joined, num_joined * row_bytes)
+    decoded: NDArray[np.float32] = dequantize(joined, GGMLQuantizationType[encoding])
+    form = _FORMATS[encoding]
+    return decoded.reshape(num_rows, row_bytes // form.block_bytes * form.block_size)
 
 
 _FORMATS: Final = {

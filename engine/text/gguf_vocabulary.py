@@ -3,6 +3,7 @@
 Control tokens never enter the merge model, so plain text can't become one whatever it spells.
 """
 
+import re
 from collections.abc import Sequence
 
 from tokenizers import Tokenizer as MergeEngine
@@ -17,6 +18,7 @@ from engine.text.pretokenizers import split_rule
 from engine.text.vocabulary import PlainEncoder, Vocabulary, with_end_literals
 
 SPACE = "▁"  # U+2581, SentencePiece's space
+BYTE_PIECE = re.compile("<0x([0-9A-Fa-f]{2})>")
 _CONTROL_TYPES = frozenset({TokenType.CONTROL, TokenType.UNKNOWN})
 
 
@@ -127,9 +129,16 @@ def space_normalizer(prefixes_space: bool) -> Normalizer:
 
 
 def piece_bytes(piece: str, is_byte: bool) -> bytes:
-    """Return the bytes of a SentencePiece token: `<0x0A>` where it is a byte, else its text with real spaces."""
+    """Return the bytes of a SentencePiece token: `<0x0A>` where it is a byte, else its text with real spaces.
+
+    Raises:
+        ModelLoadError: a byte token is spelled in another way.
+    """
     if is_byte:
-        return bytes([int(piece[3:5], 16)])
+        spelled = BYTE_PIECE.fullmatch(piece)
+        if spelled is None:
+            raise ModelLoadError(f"a byte token must be spelled like `<0x0A>`, found {piece[:20]!r}")
+        return bytes.fromhex(spelled[1])
     return piece.replace(SPACE, " ").encode("utf-8", errors="replace")
 
 

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as MergeEngine
 from engine.errors import ModelLoadError
 from engine.model.tokenizer_source import HuggingFaceTokenizerSource
 from engine.text.byte_alphabet import spelled_bytes
-from engine.text.gguf_vocabulary import piece_bytes
+from engine.text.gguf_vocabulary import BYTE_PIECE, piece_bytes
 from engine.text.vocabulary import PlainEncoder, Vocabulary, with_end_literals
 
 Json = dict[str, Any]
@@ -70,7 +70,7 @@ def _token_bytes(pieces: dict[str, int], added: list[Json], *, is_byte_level: bo
     ids = [*pieces.values(), *(int(token["id"]) for token in added)]
     table = [b""] * (max(ids, default=-1) + 1)
     for piece, token_id in pieces.items():
-        is_byte = len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">")
+        is_byte = BYTE_PIECE.fullmatch(piece) is not None
         table[token_id] = spelled_bytes(piece) if is_byte_level else piece_bytes(piece, is_byte)
     for token in added:
         table[int(token["id"])] = token["content"].encode("utf-8", errors="replace")

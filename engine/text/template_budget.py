@@ -21,7 +21,7 @@ class TemplateLimits:
 
     Attributes:
         max_output_chars: length of the prompt text.
-        max_iterations: loop turns and macro calls, all loops together.
+        max_iterations: loop turns, all loops together; a macro call counts as sixteen.
         max_copied_chars: characters that string operations produce on the way, all together.
         max_time_s: seconds.
     """
@@ -29,7 +29,7 @@ class TemplateLimits:
     max_output_chars: int = 16_000_000
     max_iterations: int = 500_000
     max_copied_chars: int = 256_000_000
-    max_time_s: float = 5.0
+    max_time_s: float = 2.0
 
 
 class TemplateBudget:
@@ -40,15 +40,17 @@ class TemplateBudget:
         self._clock = clock
         self._deadline = clock.now() + limits.max_time_s
         self._num_iterations = 0
+        self._num_ticks = 0
         self._num_output_chars = 0
         self._num_copied_chars = 0
 
-    def tick(self) -> None:
-        """Count one turn of a loop."""
-        self._num_iterations += 1
+    def tick(self, num_turns: int) -> None:
+        """Count turns of a loop, or what costs as much."""
+        self._num_iterations += num_turns
         if self._num_iterations > self._limits.max_iterations:
             raise TemplateBudgetExceededError(f"it takes more than {self._limits.max_iterations} loop turns")
-        if self._num_iterations % _TICKS_PER_CLOCK_READING == 0:
+        self._num_ticks += 1
+        if self._num_ticks % _TICKS_PER_CLOCK_READING == 0:
             self.check_time()
 
     def check_time(self) -> None:

@@ -4,7 +4,7 @@ What templates expect is what transformers gives them: trimmed blocks, `raise_ex
 that doesn't escape HTML, `break` and `continue`, the `generation` tag. Beside the immutable sandbox, each parsed
 template is rewritten:
 
-    for, macro, call blocks    count a turn of the TemplateBudget on every entry
+    for, macro, call blocks    count turns of the TemplateBudget on every entry
     a ~ b                      joins within the budget, like + and * do
     a == b, a in b, ...        compare with stand-ins on both sides (ControlGuard), so a template that looks for
                                `</think>` in a message still finds it
@@ -12,29 +12,32 @@ template is rewritten:
 
 import datetime as dt
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
-from jinja2 import nodes, pass_context
+from jinja2 import nodes, pass_context, pass_eval_context
 from jinja2.exceptions import TemplateError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.filters import FILTERS
+from jinja2.nodes import EvalContext
 from jinja2.parser import Parser
 from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
 from jinja2.tests import TESTS
 from jinja2.visitor import NodeTransformer
 
 from engine.clock import Clock
 from engine.text.control_guard import ControlGuard
-from engine.text.template_budget import CURRENT_BUDGET, MAX_INTEGER_BITS, TemplateBudgetExceededError
+from engine.text.template_budget import CURRENT_BUDGET, TemplateBudgetExceededError
+from engine.text.template_costs import check_operation, check_string_method, num_nodes
+from engine.text.template_messages import ToolArguments
 
 # Filter names that no template can spell.
 _TICK, _COMPARABLE, _CONCAT = "!tick", "!comparable", "!concat"
-_MAX_WIDTH = 1_000_000
-_WIDE_FORMAT = re.compile(r"\d{6,}")
-_UNLIMITED_FILTERS = ("center", "indent", "format", "wordwrap", "replace", "batch", "slice", "join")
+_STRING_FILTERS = ("center", "indent", "format", "wordwrap", "replace", "trim")
+_MAX_JSON_INDENT = 64
+# A macro call takes about as long as this many turns of an empty loop.
+_TURNS_PER_CALL = 16
 
 
 class TemplateRaisedError(TemplateError):
@@ -61,12 +64,10 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self._guard = guard
         self._clock = clock
         del self.globals["lipsum"]
-        self.globals.update(raise_exception=_raise_exception, strftime_now=self._strftime_now)
-        self.filters.update({name: self._limited(FILTERS[name]) for name in _UNLIMITED_FILTERS})
-        self.filters["trim"] = self._alike(FILTERS["trim"])
-        self.filters["tojson"] = self._tojson
+        self.globals.update(raise_exception=_raise_exception, strftime_now=self._strftime_now, range=_range)
+        self.filters.update({name: self._string_filter(name, FILTERS[name]) for name in _STRING_FILTERS})
+        self.filters.update(join=_join, list=_list, tojson=self._tojson, string=self._as_text)
         self.filters.update({_TICK: _tick, _COMPARABLE: self._comparable, _CONCAT: self._concat})
-        self.filters["string"] = self._as_text
         for name in ("eq", "==", "equalto", "ne", "!=", "in"):
             self.tests[name] = self._comparing(TESTS[name])
 
@@ -78,7 +79,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Compute + * ** % unless the result would be too large."""
-        _check_operation(operator, left, right)
+        check_operation(operator, left, right)
         return super().call_binop(context, operator, left, right)
 
     # Named by position like the parent's, so that a template may pass any keyword.
@@ -86,9 +87,9 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         """Call a method or function; a string's methods get arguments that match its stand-ins, and no huge widths."""
         owner = getattr(getattr(__obj, "__wrapped__", __obj), "__self__", None)
         if isinstance(owner, str):
-            _check_arguments(owner, args, kwargs)
             if __self._guard.is_protected(owner):
                 args = tuple(__self._comparable(argument) for argument in args)
+            check_string_method(__obj.__name__, owner, (*args, *kwargs.values()))
         return super().call(__context, __obj, *args, **kwargs)
 
     def _comparable(self, value: Any) -> Any:
@@ -96,12 +97,16 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         if isinstance(value, str):
             return self._guard.stand_in(value)
         if isinstance(value, list | tuple):
-            return [self._comparable(item) for item in value]
+            num_nodes(value)
+            return [self._guard.stand_in(item) if isinstance(item, str) else item for item in value]
         return value
 
     def _printable(self, value: Any) -> Any:
         """Return `value`, a list or object as its text: Python's own would spell the stand-ins as escapes."""
+        if isinstance(value, ToolArguments):
+            return value.text
         if isinstance(value, dict | list | tuple):
+            num_nodes(value)
             return self._guard.stand_in(str(self._restored(value)))
         return value
 
@@ -129,31 +134,18 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
         return compare
 
-    def _alike(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Give a string filter's arguments the stand-ins that its subject has."""
-
-        def call(value: Any, *args: Any) -> Any:
-            if isinstance(value, str) and self._guard.is_protected(value):
-                args = tuple(map(self._comparable, args))
-            return function(value, *args)
-
-        return call
-
-    def _limited(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Refuse a filter's huge widths, and count what it gives."""
+    def _string_filter(self, name: str, function: Any) -> Callable[..., Any]:
+        """Do for a filter what `call` does for a string's method."""
         pass_argument = getattr(function, "jinja_pass_arg", None)
+        num_passed = 0 if pass_argument is None else 1
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            num_passed = 1 if pass_argument is not None else 0
-            subject = args[num_passed]
+            subject, given = args[num_passed], args[num_passed + 1 :]
             if isinstance(subject, str):
-                _check_arguments(subject, args[num_passed + 1 :], kwargs)
                 if self._guard.is_protected(subject):
-                    args = (*args[: num_passed + 1], *map(self._comparable, args[num_passed + 1 :]))
-            result = function(*args, **kwargs)
-            if isinstance(result, str):
-                CURRENT_BUDGET.get().value(len(result))
-            return result
+                    given = tuple(map(self._comparable, given))
+                check_string_method(name, subject, (*given, *kwargs.values()))
+            return function(*args[:num_passed], subject, *given, **kwargs)
 
         if pass_argument is not None:
             call.jinja_pass_arg = pass_argument  # type: ignore[attr-defined]
@@ -167,7 +159,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         separators: tuple[str, str] | None = None,
         sort_keys: bool = False,
     ) -> str:
-        if isinstance(indent, int) and indent > 64:
+        num_nodes(value)
+        if indent is not None and not 0 <= indent <= _MAX_JSON_INDENT:
             raise TemplateBudgetExceededError(f"it indents JSON by {indent}")
         text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
         CURRENT_BUDGET.get().value(len(text))
@@ -184,44 +177,28 @@ def _raise_exception(message: str) -> None:
 
 
 @pass_context  # so that the compiler doesn't fold it away as a constant
-def _tick(context: Context, value: object) -> None:
-    CURRENT_BUDGET.get().tick()
+def _tick(context: Context, num_turns: int) -> None:
+    CURRENT_BUDGET.get().tick(num_turns)
 
 
-def _check_operation(operator: str, left: object, right: object) -> None:
-    budget = CURRENT_BUDGET.get()
-    if operator == "+":
-        if isinstance(left, str | list | tuple) and isinstance(right, str | list | tuple):
-            budget.value(len(left) + len(right))
-    elif operator == "*":
-        for sized, times in ((left, right), (right, left)):
-            if isinstance(sized, str | list | tuple) and isinstance(times, int):
-                budget.value(len(sized) * max(times, 0))
-        if isinstance(left, int) and isinstance(right, int):
-            _check_bits(left.bit_length() + right.bit_length())
-    elif operator == "**":
-        if isinstance(left, int) and isinstance(right, int):
-            _check_bits(left.bit_length() * max(right, 0))
-    elif isinstance(left, str):
-        _check_arguments(left, right if isinstance(right, tuple) else (right,), {})
+@pass_eval_context
+def _join(eval_ctx: EvalContext, value: Any, d: str = "", attribute: str | int | None = None) -> Any:
+    parts = list(value)
+    if attribute is None:
+        check_string_method("join", d, [parts])
+    return FILTERS["join"](eval_ctx, parts, d, attribute)
 
 
-def _check_bits(num_bits: int) -> None:
-    if num_bits > MAX_INTEGER_BITS:
-        raise TemplateBudgetExceededError(f"it computes a number of more than {MAX_INTEGER_BITS} bits")
+def _list(value: Any) -> list[Any]:
+    items = list(value)
+    CURRENT_BUDGET.get().value(8 * len(items))
+    return items
 
 
-def _check_arguments(owner: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuse widths that would pad a string to no end, given as numbers or inside a format string."""
-    given = (*args, *kwargs.values())
-    if any(isinstance(argument, int) and argument > _MAX_WIDTH for argument in given):
-        raise TemplateBudgetExceededError(f"it gives a string method a number above {_MAX_WIDTH}")
-    if any(isinstance(argument, str) for argument in given):
-        longest = max(len(argument) for argument in given if isinstance(argument, str))
-        # replace() and join() grow a string by at most this
-        CURRENT_BUDGET.get().value(len(owner) + longest)
-    if ("{" in owner or "%" in owner) and len(owner) < 4096 and _WIDE_FORMAT.search(owner):
-        raise TemplateBudgetExceededError("it formats with a width of six digits or more")
+def _range(*args: int) -> range:
+    numbers = safe_range(*args)
+    CURRENT_BUDGET.get().value(8 * len(numbers))
+    return numbers
 
 
 class _GenerationTag(Extension):
@@ -246,7 +223,8 @@ class _Rewriter(NodeTransformer):
 
     def _counted(self, node: nodes.For | nodes.Macro | nodes.CallBlock) -> nodes.Node:
         self.generic_visit(node)
-        tick = nodes.ExprStmt(_filtered(nodes.Const(0, lineno=node.lineno), _TICK), lineno=node.lineno)
+        num_turns = 1 if isinstance(node, nodes.For) else _TURNS_PER_CALL
+        tick = nodes.ExprStmt(_filtered(nodes.Const(num_turns, lineno=node.lineno), _TICK), lineno=node.lineno)
         node.body.insert(0, tick)
         return node
 

@@ -11,12 +11,34 @@ _MAX_DEPTH = 100
 Protect = Callable[[str], str]
 
 
+class ToolArguments(dict[str, Any]):
+    """A tool call's arguments: an object for templates that walk it or print it with `tojson`, and the client's own
+    JSON text for those that join or print it as text.
+
+    Attributes:
+        text: the JSON text, protected.
+    """
+
+    def __init__(self, fields: dict[str, Any], text: str) -> None:
+        super().__init__(fields)
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __add__(self, other: object) -> str:
+        return self.text + other if isinstance(other, str) else NotImplemented
+
+    def __radd__(self, other: object) -> str:
+        return other + self.text if isinstance(other, str) else NotImplemented
+
+
 def template_messages(messages: Sequence[Mapping[str, Any]], protect: Protect) -> list[dict[str, Any]]:
     """Return fresh messages for a template.
 
     A missing or null content is the empty text. A list of text parts is one text, the parts joined by a newline in
-    their order. Other null fields are left out. A tool call's arguments, which clients send as JSON text, are the
-    object where they spell one.
+    their order. Other null fields are left out. A tool call's arguments, which clients send as JSON text, are
+    ToolArguments where they spell an object.
 
     Args:
         protect: applied to every string and every key that isn't an identifier.
@@ -34,10 +56,11 @@ def _message(message: object, where: str, protect: Protect) -> dict[str, Any]:
         raise InvalidRequestError(f"`{where}` must be an object with a `role`", param=where)
     kept = {name: value for name, value in message.items() if value is not None}
     kept["content"] = _content(message.get("content"), f"{where}.content")
-    if isinstance(kept.get("tool_calls"), list):
-        kept["tool_calls"] = [_tool_call(call) for call in kept["tool_calls"]]
     plain = plain_data(kept, protect, param=where)
     assert isinstance(plain, dict)
+    if isinstance(kept.get("tool_calls"), list):
+        for call, plain_call in zip(kept["tool_calls"], plain["tool_calls"], strict=True):
+            _open_arguments(call, plain_call, protect, where)
     return plain
 
 
@@ -59,17 +82,19 @@ def _content(content: object, where: str) -> str:
     return "\n".join(texts)
 
 
-def _tool_call(call: Any) -> Any:
+def _open_arguments(call: Any, plain_call: Any, protect: Protect, where: str) -> None:
+    """Replace the arguments in `plain_call` where they are the JSON text of an object."""
     function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
-        return call
+    text = function.get("arguments") if isinstance(function, Mapping) else None
+    if not isinstance(text, str):
+        return
     try:
-        arguments = json.loads(function["arguments"])
+        fields = json.loads(text)
     except (ValueError, RecursionError):  # not JSON: the template gets the text
-        return call
-    if not isinstance(arguments, dict):
-        return call
-    return {**call, "function": {**function, "arguments": arguments}}
+        return
+    if isinstance(fields, dict):
+        plain = plain_data(fields, protect, param=f"{where}.tool_calls")
+        plain_call["function"]["arguments"] = ToolArguments(plain, protect(text))
 
 
 def plain_data(value: Any, protect: Protect, *, param: str, depth: int = 0) -> Any:

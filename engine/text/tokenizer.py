@@ -60,7 +60,8 @@ class Tokenizer:
         """Return the ids of a raw text; literals of special tokens in it are text.
 
         With `add_special` the text gets BOS (and EOS) where the model says so. A text that already begins with the
-        literal of a BOS that would be added doesn't get a second one.
+        literal of a BOS that would be added doesn't get a second one. A byte that a byte-level vocabulary has no token
+        for (control characters, in some models) gives nothing, as in the models' own tokenizers.
         """
         begin: list[int] = []
         if add_special and self.adds_bos and self.bos_token_id is not None:

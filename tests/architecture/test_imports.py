@@ -104,6 +104,7 @@ def test_blind_except_stands_only_in_outermost_loops() -> None:
         "engine/core.py",
         "engine/engine_loop.py",
         "engine/serving.py",
+        "engine/text/huggingface_vocabulary.py",  # the tokenizers library raises bare Exception for a bad file
         "service/middleware/access.py",
         "service/routes/generating.py",
     }

@@ -42,6 +42,8 @@ def test_random_lives_balance_requests_tokens_and_blocks(seed: int) -> None:
                 free.append(block)
             draw.choice((script.finish, script.abort))(name)
             script.recorder.sent_last(name, script.t)
+        if i % 10:
+            continue
         stats = script.recorder.stats()
         counters, gauges = stats["counters"], stats["gauges"]
         ended = sum(counters[f"requests_{how}"] for how in ("finished", "aborted", "failed", "rejected"))

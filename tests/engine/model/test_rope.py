@@ -64,6 +64,17 @@ def test_inverse_frequencies_llama3_agree_with_transformers() -> None:
     np.testing.assert_allclose(ours[-1], plain[-1] / 8)
 
 
+def test_inverse_frequencies_from_a_gguf_files_factors_are_those_of_llama3() -> None:
+    plain = inverse_frequencies(spec(theta=500000.0, head_dim=128))
+    scaling = RopeScaling(kind="llama3", factor=32.0, original_max_positions=8192)
+    llama3 = inverse_frequencies(spec(scaling, theta=500000.0, head_dim=128))
+    # What llama.cpp's converter stores in rope_freqs.weight, rounded to float32 as there.
+    factors = tuple(float(factor) for factor in (plain / llama3).astype(np.float32))
+    assert (factors[0], round(factors[-1], 4)) == (1.0, 32.0)
+    stored = inverse_frequencies(spec(RopeScaling(kind="per_frequency", factors=factors), theta=500000.0, head_dim=128))
+    np.testing.assert_allclose(stored, llama3, rtol=1e-7)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

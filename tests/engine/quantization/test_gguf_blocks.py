@@ -132,7 +132,7 @@ def random_rows(encoding: str, *, num_rows: int, num_blocks: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("encoding", SUPPORTED_ENCODINGS)
-@pytest.mark.parametrize(("num_rows", "num_blocks"), [(1, 1), (3, 2), (41, 1)])
+@pytest.mark.parametrize(("num_rows", "num_blocks"), [(1, 1), (3, 2), (41, 1), (48, 3)])
 def test_dequantize_rows_gives_the_values_of_the_formats_definition(
     encoding: str, num_rows: int, num_blocks: int
 ) -> None:

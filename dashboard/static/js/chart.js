@@ -1,0 +1,323 @@
+/** A time chart on a canvas: lines or stacked areas over one shared time axis and cursor. */
+
+import { el, setText } from "./dom.js";
+import { clock } from "./format.js";
+import { timeTicks, valueTicks } from "./scale.js";
+
+const MARGIN = { top: 8, right: 10, bottom: 22, left: 46 };
+const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif";
+const MAX_GAP_S = 2.5; // rows further apart are not joined: nobody looked in between
+
+/**
+ * @typedef {object} Series
+ * @property {string} key column name
+ * @property {string} label
+ * @property {string} color name of a CSS custom property
+ * @property {boolean} [dashed] told apart without colour
+ * @property {boolean} [filled] a faint area below the line
+ */
+
+export class Chart {
+  /**
+   * @param {HTMLElement} figure holds the heading and the sentence; legend and canvas are added to it
+   * @param {object} options
+   * @param {Series[]} options.series drawn in order; stacked from the bottom
+   * @param {boolean} [options.stacked]
+   * @param {boolean} [options.full] the highest sum is the top of the axis, because it means "all of it"
+   * @param {number} [options.smooth] draw and tell the mean of so many rows up to each one
+   * @param {(value: number) => string} options.format for the legend
+   * @param {(value: number) => string} [options.axisFormat] for the axis
+   * @param {import("./columns.js").Columns} options.columns
+   * @param {import("./cursor.js").Cursor} options.cursor shared by all charts
+   */
+  constructor(figure, { series, stacked = false, full = false, smooth = 1, format, axisFormat = format, columns, cursor }) {
+    this._series = series;
+    this._stacked = stacked;
+    this._full = full;
+    this._smooth = smooth;
+    this._format = format;
+    this._axisFormat = axisFormat;
+    this._columns = columns;
+    this._cursor = cursor;
+    this._view = { start: 0, end: 0 };
+    this._values = new Map();
+    this._name = figure.querySelector("h3").textContent;
+
+    this._canvas = el("canvas", { role: "img", tabindex: "0", "aria-label": this._name });
+    figure.append(this._legend(), el("div", { class: "plot" }, this._canvas));
+    this._context = this._canvas.getContext("2d");
+    this._listen();
+  }
+
+  /** @param {{start: number, end: number}} view epoch seconds */
+  draw(view) {
+    this._view = view;
+    this._paint();
+  }
+
+  _legend() {
+    const items = this._series.map(({ key, label, color, dashed }) => {
+      const value = el("span", { class: "value" }, "–");
+      this._values.set(key, value);
+      const swatch = el("span", { class: dashed ? "swatch dashed" : "swatch" });
+      swatch.style.setProperty("--swatch", `var(${color})`);
+      return el("li", {}, swatch, el("span", { class: "label" }, label), value);
+    });
+    this._time = el("li", { class: "at" }, "");
+    return el("ul", { class: "legend" }, ...items, this._time);
+  }
+
+  _listen() {
+    new ResizeObserver(() => this._paint()).observe(this._canvas);
+    this._cursor.addEventListener("change", () => this._paint());
+    this._canvas.addEventListener("pointermove", (event) => {
+      this._cursor.set(this._timeAt(event.clientX - this._canvas.getBoundingClientRect().left));
+    });
+    this._canvas.addEventListener("pointerleave", () => this._cursor.set(null));
+    this._canvas.addEventListener("blur", () => this._cursor.set(null));
+    this._canvas.addEventListener("keydown", (event) => this._key(event));
+  }
+
+  _key(event) {
+    const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 };
+    const columns = this._columns;
+    if (event.key === "Escape") this._cursor.set(null);
+    else if (event.key in steps && columns.length) {
+      const from = this._cursor.time ?? this._view.end;
+      const next = Math.min(columns.length - 1, Math.max(0, columns.nearest(from) + steps[event.key]));
+      this._cursor.set(Math.max(this._view.start, columns.at("t", next)));
+    } else return;
+    event.preventDefault();
+  }
+
+  _timeAt(x) {
+    const { start, end } = this._view;
+    const share = (x - MARGIN.left) / Math.max(1, this._width() - MARGIN.left - MARGIN.right);
+    const row = this._columns.nearest(start + Math.min(1, Math.max(0, share)) * (end - start));
+    return row < 0 ? null : this._columns.at("t", row);
+  }
+
+  _width() {
+    return this._canvas.clientWidth;
+  }
+
+  _paint() {
+    const width = this._width();
+    const height = this._canvas.clientHeight;
+    if (!width || !height) return;
+    const ratio = devicePixelRatio || 1;
+    if (this._canvas.width !== Math.round(width * ratio) || this._canvas.height !== Math.round(height * ratio)) {
+      this._canvas.width = Math.round(width * ratio);
+      this._canvas.height = Math.round(height * ratio);
+    }
+    const context = this._context;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, width, height);
+
+    const style = getComputedStyle(this._canvas);
+    const colors = new Map(this._series.map(({ color }) => [color, style.getPropertyValue(color).trim()]));
+    const rows = this._rows();
+    const max = this._max(rows);
+    const ticks = valueTicks(max).filter((tick) => !this._full || tick <= max);
+    const { start, end } = this._view;
+    const top = (this._full ? max : ticks[ticks.length - 1]) || 1;
+    const x = (t) => MARGIN.left + ((t - start) / Math.max(1e-9, end - start)) * (width - MARGIN.left - MARGIN.right);
+    const y = (value) => height - MARGIN.bottom - (value / top) * (height - MARGIN.top - MARGIN.bottom);
+
+    this._paintAxes(context, style, { x, y, ticks, width, height });
+    if (this._stacked) this._paintAreas(context, colors, rows, x, y);
+    else this._paintLines(context, colors, rows, x, y, height - MARGIN.bottom);
+    this._paintCursor(context, style, colors, x, y, height);
+    this._readOut();
+  }
+
+  _rows() {
+    const { start, end } = this._view;
+    const first = Math.max(0, this._columns.lowerBound(start) - 1);
+    const last = Math.min(this._columns.length, this._columns.lowerBound(end + 0.5));
+    return { first, last };
+  }
+
+  _value(key, row) {
+    if (this._smooth === 1) return this._columns.at(key, row);
+    let sum = 0;
+    let n = 0;
+    for (let i = Math.max(0, row - this._smooth + 1); i <= row; i++) {
+      const value = this._columns.at(key, i);
+      if (Number.isNaN(value)) continue;
+      sum += value;
+      n++;
+    }
+    return n ? sum / n : NaN;
+  }
+
+  _max({ first, last }) {
+    let max = 0;
+    for (let i = first; i < last; i++) {
+      let sum = 0;
+      for (const { key } of this._series) {
+        const value = this._value(key, i);
+        if (Number.isNaN(value)) continue;
+        sum = this._stacked ? sum + value : Math.max(sum, value);
+      }
+      max = Math.max(max, sum);
+    }
+    return max;
+  }
+
+  _paintAxes(context, style, { x, y, ticks, width, height }) {
+    const { start, end } = this._view;
+    context.font = FONT;
+    context.lineWidth = 1;
+    context.textBaseline = "middle";
+    context.textAlign = "right";
+    ticks.forEach((tick, i) => {
+      const at = Math.round(y(tick)) + 0.5;
+      context.strokeStyle = style.getPropertyValue(i === 0 ? "--axis" : "--grid");
+      line(context, MARGIN.left, at, width - MARGIN.right, at);
+      context.fillStyle = style.getPropertyValue("--faint");
+      context.fillText(this._axisFormat(tick), MARGIN.left - 8, at);
+    });
+    context.textAlign = "center";
+    context.textBaseline = "alphabetic";
+    for (const t of timeTicks(start, end, Math.max(2, (width - MARGIN.left) / 90))) {
+      const at = x(t);
+      if (at < MARGIN.left + 22 || at > width - MARGIN.right - 22) continue;
+      context.fillText(clock(t), at, height - 6);
+    }
+  }
+
+  _paintLines(context, colors, rows, x, y, floor) {
+    context.save();
+    context.beginPath();
+    context.rect(MARGIN.left, 0, this._width() - MARGIN.left - MARGIN.right + 1, floor + 1);
+    context.clip();
+    for (const { key, color, dashed, filled } of this._series) {
+      const runs = this._runs(key, rows);
+      context.strokeStyle = colors.get(color);
+      context.fillStyle = colors.get(color);
+      context.lineWidth = 1.75;
+      context.lineJoin = "round";
+      for (const run of runs) {
+        if (filled) {
+          context.globalAlpha = 0.12;
+          trace(context, run, x, y);
+          context.lineTo(x(run[run.length - 1][0]), floor);
+          context.lineTo(x(run[0][0]), floor);
+          context.fill();
+          context.globalAlpha = 1;
+        }
+        context.setLineDash(dashed ? [5, 4] : []);
+        trace(context, run, x, y);
+        if (run.length === 1) context.arc(x(run[0][0]), y(run[0][1]), 0.9, 0, 7);
+        context.stroke();
+      }
+    }
+    context.restore();
+  }
+
+  _paintAreas(context, colors, rows, x, y) {
+    context.save();
+    context.beginPath();
+    context.rect(MARGIN.left, 0, this._width() - MARGIN.left - MARGIN.right + 1, y(0));
+    context.clip();
+    let below = new Map();
+    for (const { key, color } of this._series) {
+      const above = new Map(below);
+      for (let i = rows.first; i < rows.last; i++) {
+        const value = this._value(key, i);
+        above.set(i, (below.get(i) ?? 0) + (Number.isNaN(value) ? 0 : value));
+      }
+      for (const run of this._indexRuns(rows)) {
+        const at = (i) => x(this._columns.at("t", i));
+        context.beginPath();
+        run.forEach((i) => context.lineTo(at(i), y(above.get(i))));
+        [...run].reverse().forEach((i) => context.lineTo(at(i), y(below.get(i) ?? 0)));
+        context.closePath();
+        context.fillStyle = colors.get(color);
+        context.globalAlpha = 0.8;
+        context.fill();
+      }
+      below = above;
+    }
+    context.restore();
+  }
+
+  _paintCursor(context, style, colors, x, y, height) {
+    const time = this._cursor.time;
+    if (time === null || time < this._view.start || time > this._view.end) return;
+    const at = Math.round(x(time)) + 0.5;
+    context.strokeStyle = style.getPropertyValue("--cursor");
+    context.lineWidth = 1;
+    line(context, at, MARGIN.top, at, height - MARGIN.bottom);
+    if (this._stacked) return;
+    const row = this._columns.nearest(time);
+    for (const { key, color } of this._series) {
+      const value = this._value(key, row);
+      if (Number.isNaN(value)) continue;
+      context.beginPath();
+      context.arc(at - 0.5, y(value), 3.25, 0, 7);
+      context.fillStyle = colors.get(color);
+      context.fill();
+    }
+  }
+
+  /** The numbers at the cursor, or the newest ones, in the legend and in the canvas's label. */
+  _readOut() {
+    const columns = this._columns;
+    const time = this._cursor.time;
+    const row = columns.length ? columns.nearest(time ?? this._view.end) : -1;
+    const said = [];
+    for (const { key, label } of this._series) {
+      const text = row < 0 ? "–" : this._format(this._value(key, row));
+      setText(this._values.get(key), text);
+      said.push(`${label} ${text}`);
+    }
+    const at = row < 0 ? "" : clock(columns.at("t", row));
+    setText(this._time, time === null ? "" : at);
+    this._canvas.setAttribute("aria-label", row < 0 ? `${this._name}: no data yet` : `${this._name} at ${at}: ${said.join(", ")}`);
+  }
+
+  _runs(key, rows) {
+    const runs = [];
+    let run = [];
+    const close = () => {
+      if (run.length) runs.push(run);
+      run = [];
+    };
+    for (let i = rows.first; i < rows.last; i++) {
+      const t = this._columns.at("t", i);
+      const value = this._value(key, i);
+      if (Number.isNaN(value)) {
+        close();
+        continue;
+      }
+      if (run.length && t - run[run.length - 1][0] > MAX_GAP_S) close();
+      run.push([t, value]);
+    }
+    close();
+    return runs;
+  }
+
+  _indexRuns(rows) {
+    const runs = [];
+    for (let i = rows.first; i < rows.last; i++) {
+      const gap = i > rows.first ? this._columns.at("t", i) - this._columns.at("t", i - 1) : Infinity;
+      if (gap > MAX_GAP_S) runs.push([]);
+      runs[runs.length - 1].push(i);
+    }
+    return runs.filter((run) => run.length > 1);
+  }
+}
+
+function line(context, x1, y1, x2, y2) {
+  context.beginPath();
+  context.moveTo(x1, y1);
+  context.lineTo(x2, y2);
+  context.stroke();
+}
+
+function trace(context, run, x, y) {
+  context.beginPath();
+  run.forEach(([t, value]) => context.lineTo(x(t), y(value)));
+}

@@ -1,0 +1,151 @@
+/** The Live tab: tiles, charts over one time axis, pause. */
+
+import { Chart } from "./chart.js";
+import { Columns } from "./columns.js";
+import { Cursor } from "./cursor.js";
+import { toCurl } from "./curl.js";
+import { setText } from "./dom.js";
+import { durationText, number } from "./format.js";
+import { Tiles } from "./tiles.js";
+
+const CAPACITY = 3600;
+const COLUMNS = [
+  "t", "generated_tokens", "prefill_tokens", "running", "waiting", "kv_referenced", "kv_cached", "kv_free",
+  "batch_prefill", "batch_decode", "ttft_p50_ms", "ttft_p90_ms", "ttft_p99_ms", "itl_p50_ms", "itl_p99_ms",
+];
+
+const CHARTS = {
+  throughput: {
+    format: number,
+    smooth: 5,
+    series: [
+      { key: "generated_tokens", label: "output tok/s", color: "--decode", filled: true },
+      { key: "prefill_tokens", label: "prefill tok/s", color: "--prefill", dashed: true },
+    ],
+  },
+  requests: {
+    format: number,
+    series: [
+      { key: "running", label: "running", color: "--running", filled: true },
+      { key: "waiting", label: "waiting", color: "--waiting", dashed: true },
+    ],
+  },
+  ttft: {
+    format: durationText,
+    series: [
+      { key: "ttft_p50_ms", label: "p50", color: "--p50" },
+      { key: "ttft_p90_ms", label: "p90", color: "--p90" },
+      { key: "ttft_p99_ms", label: "p99", color: "--p99", dashed: true },
+    ],
+  },
+  itl: {
+    format: durationText,
+    series: [
+      { key: "itl_p50_ms", label: "p50", color: "--p50" },
+      { key: "itl_p99_ms", label: "p99", color: "--p99", dashed: true },
+    ],
+  },
+  kv: {
+    format: number,
+    stacked: true,
+    full: true,
+    series: [
+      { key: "kv_referenced", label: "referenced", color: "--kv-referenced" },
+      { key: "kv_cached", label: "cached", color: "--kv-cached" },
+      { key: "kv_free", label: "free", color: "--kv-free" },
+    ],
+  },
+  batch: {
+    format: number,
+    stacked: true,
+    series: [
+      { key: "batch_decode", label: "decode tokens", color: "--decode" },
+      { key: "batch_prefill", label: "prefill tokens", color: "--prefill" },
+    ],
+  },
+};
+
+export class LiveTab {
+  constructor(root) {
+    this._columns = new Columns(COLUMNS, CAPACITY);
+    this._cursor = new Cursor();
+    this._tiles = new Tiles(root);
+    this._charts = [...root.querySelectorAll("[data-chart]")].map(
+      (figure) => new Chart(figure, { ...CHARTS[figure.dataset.chart], columns: this._columns, cursor: this._cursor }),
+    );
+    this._span = root.querySelector("#span");
+    this._pause = root.querySelector("#pause");
+    this._idle = root.querySelector("#idle");
+    this._pausedAt = null;
+    this._numNew = 0;
+    this._shown = true;
+    this._drawPending = false;
+    this._model = "";
+    this._listen(root);
+  }
+
+  frame(frame) {
+    if (!frame.connected) return;
+    this._numNew += this._columns.append(frame.stats.history);
+    if (this._pausedAt === null) {
+      this._numNew = 0;
+      this._tiles.show(frame.stats);
+      this._showIdle(frame.stats);
+    }
+    this._showPause();
+    this._draw();
+  }
+
+  /** Drawing costs nothing while the tab is hidden. */
+  shown(shown) {
+    this._shown = shown;
+    this._draw();
+  }
+
+  togglePause() {
+    this._pausedAt = this._pausedAt === null ? this._columns.lastTime() : null;
+    this._numNew = 0;
+    this._showPause();
+    this._draw();
+  }
+
+  _listen(root) {
+    this._span.addEventListener("change", () => this._draw());
+    this._pause.addEventListener("click", () => this.togglePause());
+    const copy = root.querySelector("#copy-curl");
+    copy.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(root.querySelector("#curl").textContent);
+      setText(copy, "Copied");
+    });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this._draw());
+  }
+
+  _showPause() {
+    const paused = this._pausedAt !== null;
+    this._pause.setAttribute("aria-pressed", String(paused));
+    setText(this._pause, paused ? (this._numNew ? `Resume · ${this._numNew} s new` : "Resume") : "Pause");
+  }
+
+  _showIdle(stats) {
+    const busy = stats.gauges.in_flight > 0 || stats.window.decode_tokens_per_s > 0 || stats.window.prefill_tokens_per_s > 0;
+    this._idle.hidden = busy || stats.engine.state !== "ready";
+    if (this._idle.hidden || this._model === stats.engine.model) return;
+    this._model = stats.engine.model;
+    const { serviceUrl, needsKey } = document.body.dataset;
+    const body = { model: this._model, stream: true, messages: [{ role: "user", content: "Why is glass clear?" }] };
+    const curl = toCurl(`${serviceUrl}/v1/chat/completions`, body, { needsKey: needsKey === "true", indent: 0 });
+    setText(this._idle.querySelector("#curl"), curl);
+  }
+
+  _draw() {
+    if (this._drawPending || !this._shown) return;
+    this._drawPending = true;
+    requestAnimationFrame(() => {
+      this._drawPending = false;
+      const end = this._pausedAt ?? this._columns.lastTime();
+      if (!Number.isFinite(end)) return;
+      const view = { start: end - Number(this._span.value), end };
+      for (const chart of this._charts) chart.draw(view);
+    });
+  }
+}

@@ -1,0 +1,165 @@
+"""A stand-in for the service: the routes that the dashboard uses, with made-up but well-formed answers.
+
+python -m tests.support.stub_service --port 8100 [--idle]
+"""
+
+import argparse
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from tests.support.synthetic_load import OffsetClock, SyntheticLoad
+
+MODEL = "SmolLM2-135M-Instruct"
+ANSWER = "Light passes through a pellucid stone: you see what lies behind it. That is the whole idea 🙂"
+HOSTILE = ("<img src=x onerror=alert(1)>", "<script>alert(1)</script>")
+
+
+@dataclass
+class Stub:
+    """State of one stand-in.
+
+    Attributes:
+        rate: requests per second of the made-up load, 0 for an idle server.
+        delay_s: between two deltas of a chat.
+        ready_body: what `/ready` says, with 503 when its status isn't `ready`.
+        broken: every route answers 500.
+        num_stats: how often `/stats` was asked for.
+        chats: bodies of the chats so far.
+        cancelled: chats whose client left before the end.
+    """
+
+    rate: float = 1.5
+    past_s: float = 320.0
+    delay_s: float = 0.02
+    ready_body: dict[str, Any] = field(default_factory=lambda: {"status": "ready"})
+    broken: bool = False
+    num_stats: int = 0
+    chats: list[dict[str, Any]] = field(default_factory=list)
+    cancelled: int = 0
+
+    def __post_init__(self) -> None:
+        now = time.monotonic()
+        self._load = SyntheticLoad(OffsetClock(now - self.past_s, time.time() - now), rate=self.rate)
+        self._load.run_until(now)
+
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/stats", self._stats),
+                Route("/ready", self._ready),
+                Route("/health", self._ready),
+                Route("/info", self._info),
+                Route("/metrics", self._metrics),
+                Route("/v1/models", self._models),
+                Route("/v1/chat/completions", self._chat, methods=["POST"]),
+                Route("/secret", self._secret),
+            ]
+        )
+
+    async def _stats(self, request: Request) -> Response:
+        self.num_stats += 1
+        if self.broken:
+            return PlainTextResponse("broken", 500)
+        self._load.run_until(time.monotonic())
+        return JSONResponse(self._load.recorder.stats(history_s=int(request.query_params.get("history_s", 60))))
+
+    async def _ready(self, request: Request) -> Response:
+        return JSONResponse(self.ready_body, 200 if self.ready_body["status"] == "ready" else 503)
+
+    async def _info(self, request: Request) -> Response:
+        return JSONResponse({"model": MODEL, "executor": "torch", "device": "cpu", "dtype": "float32"})
+
+    async def _metrics(self, request: Request) -> Response:
+        return PlainTextResponse("pellucid_engine_up 1\n")
+
+    async def _models(self, request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+
+    async def _secret(self, request: Request) -> Response:
+        return PlainTextResponse("not for the dashboard")
+
+    async def _chat(self, request: Request) -> Response:
+        body = await request.json()
+        self.chats.append(body)
+        prompt = body["messages"][-1]["content"]
+        if "refuse" in prompt:
+            error = {
+                "message": "`max_tokens` must be at least 1",
+                "type": "invalid_request_error",
+                "param": "max_tokens",
+            }
+            return JSONResponse({"error": {**error, "code": None}}, 400)
+        return StreamingResponse(
+            self._deltas(body, prompt), media_type="text/event-stream", headers={"x-request-id": f"r-{len(self.chats)}"}
+        )
+
+    async def _deltas(self, body: dict[str, Any], prompt: str) -> AsyncGenerator[bytes, None]:
+        words: Iterable[str] = HOSTILE if "hostile" in prompt else ANSWER.split()
+        if "forever" in prompt:
+            words = itertools.cycle(words)
+        limit = body.get("max_tokens", 64)
+        num_tokens = 0
+        finished = False
+        try:
+            yield self._chunk({"role": "assistant", "content": ""})
+            yield b": keep-alive\n\n"
+            for word in words:
+                if num_tokens == limit:
+                    break
+                await asyncio.sleep(self.delay_s)
+                if "break" in prompt and num_tokens == 3:
+                    error = {
+                        "message": "the engine process died",
+                        "type": "internal_error",
+                        "param": None,
+                        "code": None,
+                    }
+                    yield b"data: " + msgspec.json.encode({"error": error}) + b"\n\n"
+                    finished = True
+                    return
+                num_tokens += 1
+                yield self._chunk({"content": word + " "})
+            yield self._chunk({}, finish_reason="length" if num_tokens == limit else "stop")
+            if body.get("stream_options", {}).get("include_usage"):
+                usage = {
+                    "prompt_tokens": 21,
+                    "completion_tokens": num_tokens,
+                    "total_tokens": 21 + num_tokens,
+                    "prompt_tokens_details": {"cached_tokens": 16},
+                }
+                yield self._frame(choices=[], usage=usage)
+            yield b"data: [DONE]\n\n"
+            finished = True
+        finally:
+            if not finished:
+                self.cancelled += 1
+
+    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
+        return self._frame(choices=[{"index": 0, "delta": delta, "finish_reason": finish_reason}])
+
+    def _frame(self, **fields: Any) -> bytes:
+        common = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": MODEL}
+        return b"data: " + msgspec.json.encode({**common, **fields}) + b"\n\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, default=8100)
+    parser.add_argument("--idle", action="store_true")
+    args = parser.parse_args()
+    uvicorn.run(Stub(rate=0.0 if args.idle else 1.5).app(), port=args.port, log_level="warning")
+
+
+if __name__ == "__main__":
+    main()
