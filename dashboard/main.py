@@ -82,7 +82,7 @@ async def serve(args: argparse.Namespace, bound: socket.socket) -> None:
     def stop() -> None:
         server.force_exit = server.should_exit  # a second signal doesn't wait
         server.should_exit = True
-        closing.append(loop.create_task(app.state.feed.close()))
+        closing.append(loop.create_task(app.state.end_streams()))
 
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_number, stop)

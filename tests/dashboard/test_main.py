@@ -1,5 +1,6 @@
 """The dashboard's process: arguments, signals, exit codes."""
 
+import json
 import re
 import signal
 import socket
@@ -13,6 +14,8 @@ import httpx
 import pytest
 
 from dashboard.main import main
+from tests.support.loopback import serving
+from tests.support.stub_service import Stub
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,6 +43,25 @@ def test_signal_closes_an_open_event_stream_at_once_and_exits_with_0(number: sig
             child.send_signal(number)
             assert list(lines)[-1] == "", "the stream was cut in the middle of an event"
         assert child.wait(2) == 0
+
+
+def test_signal_ends_a_running_chat_with_an_error_event_and_a_clean_log() -> None:
+    stub = Stub(rate=0.0, past_s=5.0)
+    body = {"messages": [{"role": "user", "content": "forever"}], "max_tokens": 100_000}
+    with (
+        serving(stub.app()) as service_url,
+        process("--service-url", service_url) as (child, url),
+        httpx.stream("POST", f"{url}/api/v1/chat/completions", json=body, trust_env=False) as answer,
+    ):
+        lines = answer.iter_lines()
+        next(lines)
+        child.send_signal(signal.SIGTERM)
+        last = [line for line in lines if line][-1]
+        assert json.loads(last.removeprefix("data: "))["error"]["message"] == "the dashboard is shutting down"
+        assert child.wait(2) == 0
+        assert child.stderr is not None
+        assert child.stderr.read() == ""
+        assert stub.left.wait(5)
 
 
 def test_busy_port_is_one_line_and_exit_code_1() -> None:

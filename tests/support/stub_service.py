@@ -133,7 +133,7 @@ class Stub:
                     finished = True
                     return
                 num_tokens += 1
-                yield self._chunk({"content": word + " "})
+                yield self._chunk({"content": word if num_tokens == 1 else f" {word}"})
             yield self._chunk({}, finish_reason="length" if num_tokens == limit else "stop")
             if body.get("stream_options", {}).get("include_usage"):
                 usage = {
