@@ -50,6 +50,7 @@ def serve(sock: socket.socket, *, build: BuildCore, clock: Clock) -> int:
             log.error("loading the model raised", exc_info=error)
             channel.send(Fatal(error_type="internal_error", message=f"{type(error).__name__}: {error}"))
             return EXIT_LOAD_RAISED
+        channel.send(core.collect())  # engine_started: before anyone can send a request
         channel.send(info)
         return EngineLoop(core, channel, clock=clock, heartbeat_s=config.heartbeat_s).run()
     except ChannelClosedError:

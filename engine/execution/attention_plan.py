@@ -49,18 +49,24 @@ class AttentionGroup:
 
 
 def plan_attention(
-    batch: ForwardBatch, *, num_kv_heads: int, num_blocks: int, block_size: int, key_tile: int, device: torch.device
+    batch: ForwardBatch,
+    *,
+    num_kv_heads: int,
+    num_blocks: int,
+    block_size: int,
+    key_alignment: int,
+    device: torch.device,
 ) -> list[AttentionGroup]:
     """Group the batch's sequences: decodes of similar length together, each longer chunk alone.
 
     Args:
-        key_tile: the padded number of keys is a multiple of it; itself a multiple of block_size.
+        key_alignment: the padded number of keys is a multiple of it; itself a multiple of block_size.
     """
     groups = []
     for members in _similar(batch):
         query_len = int(batch.query_start[members[0] + 1] - batch.query_start[members[0]])
         lengths = batch.seq_lens[members].astype(np.int64)
-        num_keys = -(-int(lengths.max()) // key_tile) * key_tile
+        num_keys = -(-int(lengths.max()) // key_alignment) * key_alignment
         table = np.zeros((len(members), num_keys // block_size), dtype=np.int64)
         used = min(batch.block_tables.shape[1], table.shape[1])
         table[:, :used] = batch.block_tables[members, :used]
@@ -75,7 +81,7 @@ def plan_attention(
                 num_keys=num_keys,
                 block_rows=torch.from_numpy((heads + table).ravel()).to(device),
                 stale=torch.from_numpy(np.flatnonzero(stale)).to(device),
-                tiles=tuple(_tiles(lengths, query_len, key_tile, device)),
+                tiles=tuple(_tiles(lengths, query_len, key_alignment, device)),
             )
         )
     return groups
@@ -96,11 +102,11 @@ def _similar(batch: ForwardBatch) -> Iterator[Int64Array]:
         yield np.array([i], dtype=np.int64)
 
 
-def _tiles(lengths: Int64Array, query_len: int, key_tile: int, device: torch.device) -> Iterator[QueryTile]:
+def _tiles(lengths: Int64Array, query_len: int, key_alignment: int, device: torch.device) -> Iterator[QueryTile]:
     first = lengths - query_len  # position of each sequence's first new token
     for start in range(0, query_len, MAX_QUERY_TILE):
         stop = min(start + MAX_QUERY_TILE, query_len)
-        num_keys = -(-int((first + stop).max()) // key_tile) * key_tile
+        num_keys = -(-int((first + stop).max()) // key_alignment) * key_alignment
         positions = first[:, None] + np.arange(start, stop)
         hidden = np.arange(num_keys) > positions[:, :, None]
         yield QueryTile(

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (torch's own convention)
 
 from engine.execution.forward_batch import ForwardBatch
-from engine.execution.rotary import rotary_frequencies
+from engine.model.rope import inverse_frequencies
 from engine.model.spec import DecoderSpec
 from engine.model.weights import Weights
 
@@ -31,7 +31,7 @@ class ReferenceExecutor:
         self._dtype = dtype
         self._block_size = block_size
         self._weights = {name: torch.from_numpy(tensor.to_float32()).to(dtype) for name, tensor in weights.items()}
-        self._frequencies = torch.from_numpy(rotary_frequencies(spec))
+        self._frequencies = torch.from_numpy(inverse_frequencies(spec))
         slots = (spec.num_layers, num_blocks * block_size, spec.num_kv_heads, spec.head_dim)
         self._keys = torch.zeros(slots, dtype=dtype)
         self._values = torch.zeros(slots, dtype=dtype)

@@ -1,5 +1,7 @@
 """The torch executor: one ragged forward pass over every scheduled token, on a CPU or a CUDA device."""
 
+import math
+
 import torch
 import torch.nn.functional as F  # noqa: N812  (torch's own convention)
 
@@ -7,15 +9,14 @@ from engine.config import DtypeName
 from engine.errors import ConfigError
 from engine.execution.attention_plan import AttentionGroup, plan_attention
 from engine.execution.forward_batch import ForwardBatch
-from engine.execution.paged_attention import PagedAttention
+from engine.execution.paged_attention import KEY_ALIGNMENT, PagedAttention
 from engine.execution.paged_cache import PagedKVCache
-from engine.execution.rotary import rotary_frequencies
 from engine.execution.torch_weights import LayerWeights, load_torch_weights
+from engine.model.rope import inverse_frequencies
 from engine.model.spec import DecoderSpec
 from engine.model.weights import Weights
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_KEY_TILE = 64  # attention pads its keys to a multiple of this
 
 
 class TorchExecutor:
@@ -50,14 +51,14 @@ class TorchExecutor:
         self._spec = spec
         with torch.inference_mode():
             self._weights = load_torch_weights(spec, weights, dtype=self.dtype, device=self.device)
-            self._frequencies = torch.from_numpy(rotary_frequencies(spec)).to(self.device)
+            self._frequencies = torch.from_numpy(inverse_frequencies(spec)).to(self.device)
             self._cache = PagedKVCache(
                 spec, num_blocks=num_blocks, block_size=block_size, dtype=self.dtype, device=self.device
             )
             self._attention = PagedAttention(
                 self._cache, num_heads=spec.num_heads, num_kv_heads=spec.num_kv_heads, head_dim=spec.head_dim
             )
-        self._key_tile = -(-_KEY_TILE // block_size) * block_size
+        self._key_alignment = math.lcm(KEY_ALIGNMENT, block_size)
 
     @property
     def name(self) -> str:
@@ -88,7 +89,7 @@ class TorchExecutor:
             num_kv_heads=spec.num_kv_heads,
             num_blocks=self._cache.num_blocks,
             block_size=self._cache.block_size,
-            key_tile=self._key_tile,
+            key_alignment=self._key_alignment,
             device=self.device,
         )
         hidden = F.embedding(torch.from_numpy(batch.token_ids).to(self.device), weights.embed)

@@ -20,7 +20,7 @@ ancestors too, every unreferenced tree block is evictable, and `num_available_bl
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.config import SchedulerConfig
 from engine.events import (
@@ -59,6 +59,7 @@ class _Holding:
     num_matched: int  # of them, those found there at admission
     may_publish: bool = True  # until it meets a block of equal content, or the cache is cleared
     is_cleared: bool = False  # the cache was cleared since: its KV stays out of the tree for good
+    promises: list[str] = field(default_factory=list)  # hashes of blocks that it is going to publish
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class BlockManager:
         self._hash_of: dict[int, str] = {}
         self._evicted = EvictedPrefixes(capacity=max_evicted_prefixes)
         self._num_cached = 0
+        self._promised: dict[str, Sequence] = {}  # who will publish the block of a hash
         self._holdings: dict[Sequence, _Holding] = {}
         self._copies: dict[Sequence, _Copy] = {}
         self._num_readers: dict[int, int] = {}  # pending copies per source
@@ -133,6 +135,13 @@ class BlockManager:
         num_tokens = len(found.blocks) * self.block_size + (found.partial.num_tokens if found.partial else 0)
         return PrefixMatch(found.blocks, num_tokens, found.partial, found.divergence)
 
+    def being_computed_by(self, seq: Sequence, match: PrefixMatch) -> Sequence | None:
+        """Return the running sequence that is about to publish the very block where a match ends, if there is one."""
+        number, size = len(match.blocks), self.block_size
+        if match.is_disabled or not self._promised or (number + 1) * size > seq.num_tokens:
+            return None
+        return self._promised.get(self._hash_after(match.blocks, seq, number))
+
     def blocks_to_admit(self, match: PrefixMatch, num_tokens: int) -> int:
         """Return how many available blocks a sequence of `num_tokens` takes out of reach if admitted with a match.
 
@@ -162,7 +171,10 @@ class BlockManager:
             table.append(destination)
             self._copy(seq, partial.block_id, destination, partial.num_tokens, holds_source=True)
         seq.num_computed_tokens = match.num_tokens
-        self._holdings[seq] = _Holding(num_published=len(match.blocks), num_matched=len(match.blocks))
+        holding = _Holding(num_published=len(match.blocks), num_matched=len(match.blocks))
+        self._holdings[seq] = holding
+        if self._prefix_cache:
+            self._promise(seq, holding)
         self.num_unwritten_slots += len(table) * self.block_size - match.num_tokens
 
     def explain(self, seq: Sequence, match: PrefixMatch) -> None:
@@ -170,7 +182,7 @@ class BlockManager:
         divergence = match.divergence
         why = self._why(seq, match)
         fields: dict[str, object] = {}
-        if divergence is not None and why in ("diverged", "evicted"):
+        if divergence is not None and why == "diverged":
             fields = {
                 "position": divergence.position,
                 "block_id": divergence.block_id,
@@ -251,7 +263,7 @@ class BlockManager:
         holding = self._holdings[parent]
         self._holdings[child] = _Holding(
             num_published=holding.num_published,
-            num_matched=holding.num_published,
+            num_matched=holding.num_matched,
             may_publish=holding.may_publish,
             is_cleared=holding.is_cleared,
         )
@@ -276,6 +288,7 @@ class BlockManager:
                 holding.num_published += 1
             else:
                 holding.may_publish = False
+                self._break_promises(seq, holding)
 
     def release(self, seq: Sequence, *, is_faulty: bool = False) -> None:
         """Take a sequence's blocks back; full ones stay cached.
@@ -285,6 +298,7 @@ class BlockManager:
             is_faulty: its KV may be damaged: nothing more is published, and what it alone had published is withdrawn.
         """
         holding = self._holdings.pop(seq)
+        self._break_promises(seq, holding)
         if self._prefix_cache and not is_faulty and not holding.is_cleared:
             self._publish_rest(seq, holding)
         table, seq.block_table = seq.block_table, []
@@ -312,9 +326,10 @@ class BlockManager:
                 self._num_cached -= 1
                 self._events.emit(BlockEvicted, block_id=block_id, reason="reset")
                 self._free(block_id)
-        for holding in self._holdings.values():
+        for seq, holding in self._holdings.items():
             holding.may_publish = False
             holding.is_cleared = True
+            self._break_promises(seq, holding)
         self._events.emit(CacheCleared, num_blocks=len(blocks))
         return len(blocks)
 
@@ -407,6 +422,7 @@ class BlockManager:
         if present == block_id:
             parent_hash = root_hash(salt) if parent is None else self._hash_of[parent]
             block_hash = self._hash_of[block_id] = chain_hash(parent_hash, tokens)
+            self._promised.pop(block_hash, None)
             self._events.emit(
                 BlockPublished,
                 block_id=block_id,
@@ -416,6 +432,31 @@ class BlockManager:
                 request_id=seq.request_id,
             )
         return present
+
+    def _promise(self, seq: Sequence, holding: _Holding) -> None:
+        """Note which full blocks a sequence will publish, so that those who want the same can wait for them."""
+        size = self.block_size
+        first, last = holding.num_published, seq.num_tokens // size
+        if first >= last:
+            return
+        block_hash = self._hash_after(seq.block_table[:first], seq, first)
+        for number in range(first, last):
+            if number > first:
+                block_hash = chain_hash(block_hash, seq.token_ids(number * size, (number + 1) * size))
+            if block_hash not in self._promised:
+                self._promised[block_hash] = seq
+                holding.promises.append(block_hash)
+
+    def _break_promises(self, seq: Sequence, holding: _Holding) -> None:
+        for block_hash in holding.promises:
+            if self._promised.get(block_hash) is seq:
+                del self._promised[block_hash]
+        holding.promises.clear()
+
+    def _hash_after(self, blocks: list[int], seq: Sequence, number: int) -> str:
+        """Return the hash of a sequence's block `number`, which follows `blocks` of the tree."""
+        parent_hash = self._hash_of[blocks[-1]] if blocks else root_hash(seq.request.cache_salt)
+        return chain_hash(parent_hash, seq.token_ids(number * self.block_size, (number + 1) * self.block_size))
 
     def _publish_rest(self, seq: Sequence, holding: _Holding) -> None:
         """Publish what is full, behind the equal content of others where there is such.
@@ -447,8 +488,7 @@ class BlockManager:
             return "tail"
         if (number + 1) * size <= num_prompt:
             tokens = tuple(seq.token_ids(number * size, (number + 1) * size))
-            parent_hash = self._hash_of[match.blocks[-1]] if number else root_hash(salt)
-            if chain_hash(parent_hash, tokens) in self._evicted:
+            if self._hash_after(match.blocks, seq, number) in self._evicted:
                 return "evicted"
             if not number and self._tree.is_under_another_salt(salt, tokens):
                 return "salt"
@@ -475,6 +515,7 @@ class BlockManager:
             assert seq.num_computed_tokens <= len(table) * self.block_size, f"{seq} has KV outside its table {table}"
             for block_id in table:
                 num_holders[block_id] += 1
+        assert set(self._promised.values()) <= set(sequences), f"promised: {self._promised}"
         assert not self._copies, f"copies were never taken: {self._copies}"
         num_cached = 0
         for block_id in range(self.num_blocks):

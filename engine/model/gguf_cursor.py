@@ -91,5 +91,5 @@ class Cursor:
         self.position = start
         name = self.string(what)
         if not name.isprintable():
-            raise ModelLoadError(f"`{what}` must be printable, found {name!r}")
+            raise ModelLoadError(f"`{what}` must be printable, found {name[:60]!r}")
         return name

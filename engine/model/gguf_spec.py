@@ -117,7 +117,9 @@ def _rope_scaling(metadata: Metadata, arch: str, rope_factors: tuple[float, ...]
         factor = metadata.get_float(f"{arch}.rope.scale_linear")
     kind = metadata.get_string(f"{arch}.rope.scaling.type")
     if kind not in (None, "none", "linear"):
-        raise ModelLoadError(f"`{arch}.rope.scaling.type` is {kind!r}, which isn't computed; known are none, linear")
+        raise ModelLoadError(
+            f"`{arch}.rope.scaling.type` is {kind[:60]!r}, which isn't computed; known are none, linear"
+        )
     if kind == "none" or not factor:
         factor = 1.0
     if any(value != 1.0 for value in rope_factors):

@@ -85,7 +85,7 @@ def _refuse_what_is_not_computed(config: JsonFile) -> None:
     if config.get("quantization_config") is not None:
         raise ModelLoadError("config.json: `quantization_config` is present; only float safetensors can be read")
     if (activation := config.get_string("hidden_act")) not in (None, "silu"):
-        raise ModelLoadError(f"config.json: `hidden_act` must be silu, found {activation!r}")
+        raise ModelLoadError(f"config.json: `hidden_act` must be silu, found {activation[:60]!r}")
     for key in ("attention_bias", "mlp_bias"):
         if config.get_bool(key):
             raise ModelLoadError(f"config.json: `{key}` is true, which isn't computed")
@@ -131,4 +131,5 @@ def _rope_scaling(rope: JsonFile | None) -> RopeScaling | None:
             high_freq_factor=rope.require_float("high_freq_factor"),
             original_max_positions=rope.require_int("original_max_position_embeddings"),
         )
-    raise ModelLoadError(f"{rope.label}: `rope_type` is {kind!r}, which isn't computed; known are linear, llama3")
+    found = None if kind is None else kind[:60]
+    raise ModelLoadError(f"{rope.label}: `rope_type` is {found!r}, which isn't computed; known are linear, llama3")

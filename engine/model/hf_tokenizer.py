@@ -86,8 +86,8 @@ def _chat_template(directory: Path, settings: JsonFile) -> str | None:
             raise ModelLoadError(f"{path.name}: can't be read: {error}") from None
     value = settings.get("chat_template")
     if isinstance(value, list):
-        named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
-        value = named.get("default")
+        named = (entry for entry in value if isinstance(entry, dict) and entry.get("name") == "default")
+        value = next(named, {}).get("template")
     if value is not None and not isinstance(value, str):
         raise ModelLoadError(f"{settings.label}: `chat_template` must be a string or a list of named templates")
     return value

@@ -10,8 +10,8 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 
 from engine.errors import ModelLoadError
 
-# Pickled weights are never fetched.
-_WANTED: Final = ["*.json", "*.safetensors", "*.jinja"]
+# Neither pickled weights nor second copies (`consolidated.safetensors`).
+_WANTED: Final = ["*.json", "model*.safetensors", "*.jinja"]
 _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 

@@ -1,7 +1,7 @@
 """JsonFile: typed access to one JSON object in a model directory, every mismatch an error that names file and field."""
 
 import json
-import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -58,7 +58,7 @@ class JsonFile:
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._wrong_kind(key, "an integer", value)
         if not low <= value <= high:
-            raise ModelLoadError(f"{self.label}: `{key}` must lie in [{low}, {high}], found {value}")
+            raise ModelLoadError(f"{self.label}: `{key}` must lie in [{low}, {high}], found {repr(value)[:60]}")
         return value
 
     def require_int(self, key: str, *, low: int = 1) -> int:
@@ -71,7 +71,7 @@ class JsonFile:
         value = self.get(key)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
             raise self._wrong_kind(key, "a finite number", value)
         return float(value)
 

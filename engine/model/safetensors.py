@@ -20,6 +20,7 @@ from engine.model.mapped_file import map_file
 SUPPORTED_DTYPES: Final = ("F32", "F16", "BF16")
 SINGLE_FILE: Final = "model.safetensors"
 INDEX_FILE: Final = "model.safetensors.index.json"
+MAX_NAME_LENGTH: Final = 255
 _LENGTH_BYTES: Final = 8
 
 
@@ -57,7 +58,7 @@ def _open_sharded(directory: Path) -> dict[str, StoredTensor]:
         raise ModelLoadError(f"{INDEX_FILE}: `weight_map` must be an object of tensor names and file names")
     tensors: dict[str, StoredTensor] = {}
     for shard in sorted(set(index.values())):
-        if Path(shard).name != shard:
+        if Path(shard).name != shard or not shard.isprintable() or len(shard) > MAX_NAME_LENGTH:
             raise ModelLoadError(f"{INDEX_FILE}: `weight_map` names {shard[:60]!r}, which isn't a plain file name")
         if not (directory / shard).exists():
             raise ModelLoadError(f"shard {shard} is missing ({INDEX_FILE} names it)")
@@ -67,7 +68,7 @@ def _open_sharded(directory: Path) -> dict[str, StoredTensor]:
             tensors[name] = tensor
     if missing := index.keys() - tensors.keys():
         name = min(missing)
-        raise ModelLoadError(f"{index[name]}: tensor `{name}` is missing ({INDEX_FILE} lists it)")
+        raise ModelLoadError(f"{index[name]}: tensor {name[:MAX_NAME_LENGTH]!r} is missing ({INDEX_FILE} lists it)")
     return tensors
 
 
@@ -77,7 +78,7 @@ def _open_file(path: Path) -> dict[str, StoredTensor]:
         with safe_open(path, framework="numpy"):
             pass
     except SafetensorError as error:
-        raise ModelLoadError(f"{path.name}: {error}") from None
+        raise ModelLoadError(f"{path.name}: {' '.join(str(error).split())[:200]}") from None
     except ModelLoadError as error:
         raise ModelLoadError(f"{path.name}: {error.message}") from None
     data_start = _LENGTH_BYTES + int(file[:_LENGTH_BYTES].view("<u8")[0])
@@ -85,6 +86,10 @@ def _open_file(path: Path) -> dict[str, StoredTensor]:
     header.pop("__metadata__", None)
     tensors: dict[str, StoredTensor] = {}
     for name, entry in header.items():
+        if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
+            raise ModelLoadError(
+                f"{path.name}: tensor names must be printable and 1 to {MAX_NAME_LENGTH} long, found {name[:60]!r}"
+            )
         begin, end = entry["data_offsets"]
         tensors[name] = StoredTensor(
             name, tuple(entry["shape"]), entry["dtype"], file[data_start + begin : data_start + end]

@@ -38,7 +38,6 @@ class FakeCore:
         self._requests: dict[str, EngineRequest] = {}
         self._open: dict[str, dict[int, int]] = {}
         self._outputs: list[ChoiceOutput] = []
-        self._has_news = True
         self.num_steps = 0
         self._log.emit(
             EngineStarted,
@@ -54,7 +53,7 @@ class FakeCore:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._open) or self._has_news
+        return bool(self._open or self._outputs or self._log.has_pending)
 
     @property
     def running_ids(self) -> list[str]:
@@ -68,8 +67,17 @@ class FakeCore:
             self._log.emit(
                 RequestRejected, request_id=request.request_id, error_type=error.error_type, message=error.message
             )
-            self._has_news = True
-            raise error
+            self._outputs += [
+                ChoiceOutput(
+                    request_id=request.request_id,
+                    index=index,
+                    finish_reason="error",
+                    error=error.message,
+                    error_type=error.error_type,
+                )
+                for index in range(request.params.n)
+            ]
+            return
         self._requests[request.request_id] = request
         self._open[request.request_id] = dict.fromkeys(range(request.params.n), 0)
 
@@ -79,19 +87,19 @@ class FakeCore:
             return
         self._outputs += [ChoiceOutput(request_id=request_id, index=i, finish_reason="abort") for i in choices]
         self._log.emit(RequestAborted, request_id=request_id, reason=reason, num_output_tokens=sum(choices.values()))
-        self._has_news = True
 
     def stop_choice(self, request_id: str, index: int, num_output_tokens: int) -> None:
         choices = self._open.get(request_id, {})
         if choices.pop(index, None) is not None:
             self._outputs.append(ChoiceOutput(request_id=request_id, index=index, finish_reason="stop"))
             self._finish_if_done(request_id)
-            self._has_news = True
 
     def reset_prefix_cache(self) -> int:
         return 7
 
     def step(self) -> StepOutput:
+        if not self._open:
+            return self.collect()
         self.num_steps += 1
         self._log.step = self.num_steps
         self._before_step(self.num_steps)
@@ -112,7 +120,17 @@ class FakeCore:
                 if is_last:
                     del choices[index]
             self._finish_if_done(request_id)
-        return self._take()
+        return self.collect()
+
+    def collect(self) -> StepOutput:
+        outputs, self._outputs = self._outputs, []
+        return StepOutput(outputs=outputs, events=self._log.drain())  # type: ignore[arg-type]
+
+    def stop(self, reason: str) -> StepOutput:
+        for request_id in list(self._open):
+            self.abort(request_id, reason)
+        self._log.emit(EngineStopped, reason=reason)
+        return self.collect()
 
     def fail(self, error: str) -> StepOutput:
         for request_id, choices in self._open.items():
@@ -131,13 +149,7 @@ class FakeCore:
             )
         self._open.clear()
         self._log.emit(EngineFailed, error=error)
-        return self._take()
-
-    def stop(self, reason: str) -> StepOutput:
-        for request_id in list(self._open):
-            self.abort(request_id, reason)
-        self._log.emit(EngineStopped, reason=reason)
-        return self._take()
+        return self.collect()
 
     def _finish_if_done(self, request_id: str) -> None:
         if request_id in self._open and not self._open[request_id]:
@@ -151,11 +163,6 @@ class FakeCore:
                 num_output_tokens=0,
                 num_preemptions=0,
             )
-
-    def _take(self) -> StepOutput:
-        outputs, self._outputs = self._outputs, []
-        self._has_news = False
-        return StepOutput(outputs=outputs, events=self._log.drain())  # type: ignore[arg-type]
 
 
 class FakeEngine:

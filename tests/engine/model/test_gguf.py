@@ -1,5 +1,6 @@
 """From GGUF names and metadata to a spec, canonical weights and a tokenizer source."""
 
+import random
 from pathlib import Path
 
 import gguf
@@ -271,6 +272,29 @@ def test_load_gguf_of_a_missing_empty_or_cut_file_says_so(tmp_path: Path) -> Non
     path.write_bytes(raw[: len(raw) // 2 + len(raw) // 4])
     with pytest.raises(ModelLoadError, match="the file is cut or damaged"):
         load_gguf(path)
+
+
+def test_load_gguf_of_a_file_with_bytes_changed_is_read_or_refused_in_one_short_line(tmp_path: Path) -> None:
+    raw = gb.tiny_llama("qwen3").encode()
+    end = raw.index(b"blk.0.ffn_down.weight") + 60
+    draw = random.Random(11)
+    path = tmp_path / "changed.gguf"
+    messages = []
+    for _ in range(800):
+        changed = bytearray(raw)
+        at = draw.randrange(end)
+        if draw.random() < 0.3:
+            changed[at : at + 8] = draw.choice((0, 1, 1 << 31, 1 << 32, 1 << 63, (1 << 64) - 1)).to_bytes(8, "little")
+        else:
+            changed[at] = draw.randrange(256)
+        path.write_bytes(changed)
+        try:
+            _, weights, _ = load_gguf(path)
+            assert all(weight.to_float32().shape == weight.shape for weight in weights.values())
+        except ModelLoadError as error:
+            messages.append(error.message)
+    assert len(messages) > 300
+    assert [message for message in messages if "\n" in message or len(message) > 600] == []
 
 
 @pytest.mark.parametrize("encoding", ["F16", "BF16", "Q8_0", "Q4_1"])

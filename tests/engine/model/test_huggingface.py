@@ -205,6 +205,29 @@ def test_load_huggingface_with_a_wrong_config_names_the_field(
     assert message in refusal(llama)
 
 
+HOSTILE_VALUES: list[Any] = [
+    None, 0, -1, 2**31, 10**400, 1e308, float("nan"), float("-inf"), True, False, "", "x\n" * 500, [], [1], [None],
+    [[]], {}, {"a": 1}, [{"name": []}], [{"name": "default", "template": 3}],
+]  # fmt: skip
+
+
+def test_load_huggingface_with_any_field_of_any_kind_is_read_or_refused_in_one_short_line(llama: Path) -> None:
+    (llama / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>", "chat_template": "x"}))
+    messages = []
+    for name in ("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json"):
+        good = (llama / name).read_text()
+        for key in [*json.loads(good), "bos_token", "add_bos_token", "sliding_window", "rope_scaling", "eos_token_id"]:
+            for hostile in HOSTILE_VALUES:
+                edit(llama / name, **{key: hostile})
+                try:
+                    load_huggingface(llama)
+                except ModelLoadError as error:
+                    messages.append(error.message)
+                (llama / name).write_text(good)
+    assert len(messages) > 300
+    assert [message for message in messages if "\n" in message or len(message) > 600] == []
+
+
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "[]", '{"a": }', "\xff"])
 def test_load_huggingface_with_a_config_that_is_no_json_object_says_so(llama: Path, text: str) -> None:
     (llama / "config.json").write_bytes(text.encode("latin-1"))
@@ -253,6 +276,12 @@ def test_load_huggingface_ignores_stored_rotary_frequencies_and_names_other_left
     tensors["model.layers.0.self_attn.q_proj.bias"] = torch.ones(32)
     save_file(tensors, llama / "model.safetensors")
     assert refusal(llama) == "tensor `model.layers.0.self_attn.q_proj.bias` has no place in a llama model"
+
+
+def test_load_huggingface_with_a_tensor_name_of_two_lines_is_refused_in_one(llama: Path) -> None:
+    tensors = load_file(llama / "model.safetensors")
+    save_file({**tensors, "two\nlines": torch.ones(1)}, llama / "model.safetensors")
+    assert refusal(llama).startswith("model.safetensors: tensor names must be printable")
 
 
 def test_load_huggingface_with_a_tensor_of_another_dtype_names_tensor_and_dtype(llama: Path) -> None:
@@ -305,7 +334,7 @@ def test_load_huggingface_with_an_index_that_disagrees_names_the_tensor(sharded:
     edit(index, weight_map={name: shard for name, shard in mapping.items() if name != "model.norm.weight"})
     assert refusal(sharded).startswith(f"{norm_shard}: tensor `model.norm.weight` isn't listed")
     edit(index, weight_map={**mapping, "model.extra.weight": norm_shard})
-    assert refusal(sharded).startswith(f"{norm_shard}: tensor `model.extra.weight` is missing")
+    assert refusal(sharded).startswith(f"{norm_shard}: tensor 'model.extra.weight' is missing")
     edit(index, weight_map={**mapping, "model.norm.weight": "../../elsewhere.safetensors"})
     assert "isn't a plain file name" in refusal(sharded)
     edit(index, weight_map=...)
@@ -350,6 +379,8 @@ def test_load_huggingface_tokenizer_without_ids_takes_those_of_the_token_texts(l
         ("tokenizer_config.json", {"eos_token": 5}, "tokenizer_config.json: `eos_token` must be a string, found 5"),
         ("tokenizer_config.json", {"add_bos_token": 1}, "`add_bos_token` must be true or false, found 1"),
         ("tokenizer_config.json", {"chat_template": 1}, "`chat_template` must be a string"),
+        ("tokenizer_config.json", {"chat_template": [{"name": "default", "template": 3}]}, "`chat_template` must be"),
+        ("tokenizer_config.json", {"bos_token": 1, "chat_template": [{"name": []}, 5]}, "`bos_token` must be a string"),
         ("tokenizer.json", {"added_tokens": 5}, "tokenizer.json: `added_tokens` must be a list"),
         ("tokenizer.json", {"added_tokens": [{}]}, "tokenizer.json: each of `added_tokens` must be an object"),
     ],

@@ -69,6 +69,7 @@ def test_pull_into_an_empty_cache_fetches_checks_and_leaves_only_the_file(cache:
     assert path.read_bytes() == CONTENT
     assert [entry.name for entry in cache.iterdir()] == ["tiny.gguf"]
     assert stages == [
+        PullProgress("download", 0, 0),
         PullProgress("download", 50, 100),
         PullProgress("download", 100, 100),
         PullProgress("unpack", len(CONTENT), len(CONTENT)),
