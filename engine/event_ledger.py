@@ -25,7 +25,7 @@ from engine.events import (
 )
 from engine.sequence import EngineRequest
 
-_WATCHED = frozenset((RequestArrived, RequestTokens, *TERMINAL_EVENTS, EngineStopped, EngineFailed))
+_RARE = frozenset((RequestArrived, *TERMINAL_EVENTS, EngineStopped, EngineFailed))
 
 
 class _Sent:
@@ -69,7 +69,11 @@ class EventLedger:
         """Note what the engine said; return the ids of the requests that ended with it."""
         ended: list[str] = []
         for event in events:
-            if type(event) in _WATCHED:
+            if isinstance(event, RequestTokens):  # most of what comes while decoding
+                sent = self._sent.get(event.request_id)
+                if sent is not None:
+                    sent.num_output_tokens += event.num_tokens
+            elif type(event) in _RARE:
                 self._note(event, ended)
         if events:
             self._last_seq = events[-1].seq
@@ -77,16 +81,11 @@ class EventLedger:
         return ended
 
     def _note(self, event: Event, ended: list[str]) -> None:
-        if isinstance(event, EngineStopped | EngineFailed):
+        if not isinstance(event, RequestEvent):
             self._has_ended = True
-        elif isinstance(event, RequestEvent):
-            sent = self._sent.get(event.request_id)
-            if sent is None:
-                return
-            if isinstance(event, RequestTokens):
-                sent.num_output_tokens += event.num_tokens
-            elif isinstance(event, RequestArrived):
-                sent.has_arrived = True
+        elif event.request_id in self._sent:
+            if isinstance(event, RequestArrived):
+                self._sent[event.request_id].has_arrived = True
             else:
                 del self._sent[event.request_id]
                 ended.append(event.request_id)
