@@ -80,9 +80,8 @@ def test_32_requests_all_at_once_with_room_for_all_wait_one_step_only() -> None:
     engine = new_engine(budget=20_000)
     for prompt in prompts():
         engine.add(prompt, max_tokens=1)
-    steps = [
-        step.num_prefill_tokens for _ in range(2) for step in engine.step().events if isinstance(step, StepFinished)
-    ]
+    engine.run(max_steps=2)
+    steps = [event.num_prefill_tokens for event in engine.events if isinstance(event, StepFinished)]
     assert steps == [NUM_SHARED + NUM_OWN, (NUM_REQUESTS - 1) * NUM_OWN]
     assert not engine.core.has_work
 
