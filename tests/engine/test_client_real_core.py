@@ -1,4 +1,4 @@
-"""AsyncEngine over the real scheduler and block manager with the scripted executor: who leaves gives everything back."""
+"""AsyncEngine over the real scheduler and block manager (scripted executor): who leaves gives everything back."""
 
 import asyncio
 from collections.abc import AsyncIterator
