@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 OnEvents = Callable[[Sequence[Event]], None]
 
 DEFAULT_SUPERVISION = SupervisionConfig()
+MARGIN_S = 1.0  # for the event loop to come round, on top of a time limit
 
 
 class EngineState(enum.Enum):
@@ -149,7 +150,7 @@ class AsyncEngine:
             ModelLoadError, ConfigError: it can't be; waiting longer is no use.
             EngineUnavailableError: the engine was lost too often, or closed.
         """
-        while self._state is not EngineState.READY or self.info is None:
+        while self.info is None or self._life is None or not self._life.is_ready:
             if self._failure is not None:
                 raise self._failure
             if self._is_closing:
@@ -238,7 +239,7 @@ class AsyncEngine:
                 await asyncio.wait({self._supervisor}, timeout=self._limits.shutdown_s)
         finally:
             self._supervisor.cancel()
-        await asyncio.wait({self._supervisor}, timeout=self._limits.reap_s)
+        await asyncio.wait({self._supervisor}, timeout=self._limits.reap_s + MARGIN_S)
 
     # --- supervision -----------------------------------------------------------------------------------------------
 
@@ -272,8 +273,10 @@ class AsyncEngine:
             end = await life.run(self._config, self._limits)
             return end
         finally:
+            life.kill()
             self._deliver(life.ledger.close(end.reason, error_type="" if self._is_closing else "internal_error"))
             self._fail_streams(RequestFailedError(f"the engine was lost: {end.reason}"))
+            await life.reap(self._limits.reap_s)
 
     def _become_ready(self, info: EngineInfo) -> None:
         self.info = info

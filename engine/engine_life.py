@@ -27,6 +27,8 @@ from engine.messages import (
 from engine.sequence import EngineRequest
 from engine.supervision import Silence, SupervisionConfig
 
+EXIT_CODE_WAIT_S = 1.0  # after the channel has closed; only the report waits for it
+
 
 @dataclass(frozen=True, slots=True)
 class LifeEnd:
@@ -82,20 +84,25 @@ class EngineLife:
         return self._clock.now() - self._connection.last_message_t
 
     async def run(self, config: EngineConfig, limits: SupervisionConfig) -> LifeEnd:
-        """Configure the engine and watch it until it is gone; cancelling this kills it."""
-        try:
-            await self._connection.connect(self._handle.sock)
-            self._connection.send(Configure(config=config))
-            hang = await self._watch(limits)
-            if hang:
-                self._handle.kill()
-            exit_code = await self._wait(limits.reap_s)
-            return self._describe_end(hang, exit_code)
-        finally:
-            self._connection.abort()
-            self._handle.kill()
-            self._fail_calls()
-            await self._wait(limits.reap_s)
+        """Configure the engine and watch it until it is lost or ends; `kill` and `reap` must follow."""
+        await self._connection.connect(self._handle.sock)
+        self._connection.send(Configure(config=config))
+        hang = await self._watch(limits)
+        if hang:
+            return LifeEnd(hang)
+        return self._describe_end(await self._wait(min(EXIT_CODE_WAIT_S, limits.reap_s)))
+
+    def kill(self) -> None:
+        """End it by force, if it has not ended, and fail the calls that wait for it; doesn't wait."""
+        self._connection.abort()
+        self._handle.kill()
+        for future in self._calls.values():
+            if not future.done():
+                future.set_exception(EngineUnavailableError("the engine was lost during the call"))
+
+    async def reap(self, timeout_s: float) -> None:
+        """Wait until nothing of it is left; a process stuck in a driver can outlast `timeout_s`."""
+        await self._wait(timeout_s)
 
     def add(self, request: EngineRequest) -> None:
         """Send a request; raise QueueFullError when too much waits to be read."""
@@ -133,11 +140,9 @@ class EngineLife:
     async def _wait(self, timeout_s: float) -> int | None:
         return await asyncio.to_thread(self._handle.wait, timeout_s)
 
-    def _describe_end(self, hang: str, exit_code: int | None) -> LifeEnd:
+    def _describe_end(self, exit_code: int | None) -> LifeEnd:
         if self._fatal is not None:
             return LifeEnd(self._fatal.message, None if self._is_loaded else _load_error(self._fatal))
-        if hang:
-            return LifeEnd(hang)
         when = "" if self._is_loaded else f" while loading ({self.load_stage})"
         broken = self._connection.lost.result()
         if broken:
@@ -161,11 +166,6 @@ class EngineLife:
                 self._on_ready(message)
             case Fatal():
                 self._fatal = message
-
-    def _fail_calls(self) -> None:
-        for future in self._calls.values():
-            if not future.done():
-                future.set_exception(EngineUnavailableError("the engine was lost during the call"))
 
 
 def _load_error(fatal: Fatal) -> PellucidError:

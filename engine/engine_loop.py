@@ -11,13 +11,11 @@ from typing import Protocol
 
 from engine.channel import ChannelClosedError, EngineChannel
 from engine.clock import Clock
-from engine.errors import InvalidRequestError
 from engine.messages import (
     Abort,
     AddRequest,
     AnyToEngine,
     CallResult,
-    ChoiceOutput,
     Configure,
     Fatal,
     Heartbeat,
@@ -39,12 +37,13 @@ class SteppableCore(Protocol):
 
     @property
     def has_work(self) -> bool:
-        """Whether step() has something to compute or to report (outputs or events of aborts, for instance)."""
+        """Whether step() has something to compute, or to report: refusals, aborts, events."""
         ...
 
-    def add(self, request: EngineRequest) -> None:
-        """Queue a request; raise InvalidRequestError (its `rejected` event is then among the next step's events)."""
-        ...
+    @property
+    def num_steps(self) -> int: ...
+
+    def add(self, request: EngineRequest) -> None: ...
 
     def abort(self, request_id: str, reason: str) -> None: ...
 
@@ -54,8 +53,12 @@ class SteppableCore(Protocol):
 
     def step(self) -> StepOutput: ...
 
+    def collect(self) -> StepOutput:
+        """Return outputs and events that no message has carried yet."""
+        ...
+
     def fail(self, error: str) -> StepOutput:
-        """End everything in flight as failed, after a step raised; no step may follow."""
+        """End everything in flight as failed, after a step raised, and say engine_failed; no step may follow."""
         ...
 
     def stop(self, reason: str) -> StepOutput:
@@ -79,15 +82,13 @@ class EngineLoop:
         self._clock = clock
         self._heartbeat_s = heartbeat_s
         self._last_beat = clock.now()
-        self._num_steps = 0
-        self._rejected: list[ChoiceOutput] = []
 
     def run(self) -> int:
         """Loop; return the exit code: 0 after Shutdown or when the service is gone, 1 after a step that raised.
 
-        A step that raised leaves weights, KV and bookkeeping in a state nobody can vouch for, so the loop ends
-        everything in flight, says Fatal and returns: a fresh process is the only repair that can't repeat the fault
-        for ever. The client starts it.
+        A step that raised leaves the device, the KV cache and the libraries' own state in a condition that nobody can
+        vouch for. So the loop reports what failed, says Fatal and returns: only a fresh process can't repeat the
+        fault for ever. The client starts it, and stops doing so when that happens too often.
         """
         try:
             while True:
@@ -96,8 +97,8 @@ class EngineLoop:
                         self._channel.send(self._core.stop(message.reason))
                         return EXIT_OK
                     self._handle(message)
-                if self._core.has_work or self._rejected:
-                    self._step()
+                if self._core.has_work:
+                    self._channel.send(self._core.step())
                 self._beat()
         except ChannelClosedError as gone:
             log.info("the engine ends: %s", gone.message)
@@ -107,14 +108,14 @@ class EngineLoop:
 
     def _patience_s(self) -> float:
         """How long the inbox may be waited for: not at all with work, else until the next heartbeat is due."""
-        if self._core.has_work or self._rejected:
+        if self._core.has_work:
             return 0.0
         return max(0.001, self._last_beat + self._heartbeat_s - self._clock.now())
 
     def _handle(self, message: AnyToEngine) -> None:
         match message:
             case AddRequest(request=request):
-                self._add(request)
+                self._core.add(request)
             case Abort(request_id=request_id, reason=reason):
                 self._core.abort(request_id, reason)
             case StopChoice(request_id=request_id, index=index, num_output_tokens=num_output_tokens):
@@ -124,34 +125,11 @@ class EngineLoop:
             case Configure() | Shutdown():
                 raise AssertionError(f"{type(message).__name__} is not for the running loop")
 
-    def _add(self, request: EngineRequest) -> None:
-        try:
-            self._core.add(request)
-        except InvalidRequestError as error:
-            self._rejected += [
-                ChoiceOutput(
-                    request_id=request.request_id,
-                    index=index,
-                    finish_reason="error",
-                    error=error.message,
-                    error_type=error.error_type,
-                )
-                for index in range(request.params.n)
-            ]
-
-    def _step(self) -> None:
-        output = self._core.step()
-        self._num_steps += 1
-        if self._rejected:
-            output = StepOutput(outputs=self._rejected + output.outputs, events=output.events)
-            self._rejected = []
-        self._channel.send(output)
-
     def _beat(self) -> None:
         now = self._clock.now()
         if now - self._last_beat >= self._heartbeat_s:
             self._last_beat = now
-            self._channel.send(Heartbeat(t=now, step=self._num_steps))
+            self._channel.send(Heartbeat(t=now, step=self._core.num_steps))
 
     def _end_after(self, error: Exception) -> int:
         log.error("a step of the engine raised", exc_info=error)

@@ -8,8 +8,12 @@ is scheduled, so capacity is reserved cumulatively and a forward pass can't run 
 ShortagePolicy says who gives way; a sequence that gives way after it was scheduled in the same step is unscheduled.
 
 Admission never makes an equal give way: the head of the queue waits until its whole prompt fits beside what the
-running prefills still need, and takes the place of strictly lower priorities only. With nothing running it always
-proceeds, for a request that can't fit the empty pool is refused when it arrives.
+running prefills still need, and takes the blocks (not the seats) of strictly lower priorities only. With nothing
+running it always proceeds, for a request that can't fit the empty pool is refused when it arrives. Nobody overtakes
+the head, so neither the large nor the small starve.
+
+A prompt that goes on with a block which an older sequence is computing right now waits for it (one step, mostly) rather
+than compute it again: of equal prompts that arrive together, one is computed.
 """
 
 from bisect import bisect_left, insort
@@ -242,15 +246,20 @@ class Scheduler:
                 return BlockedOn.MAX_NUM_SEQS
             if not plan.budget:
                 return BlockedOn.TOKEN_BUDGET
-            match = None if plan.is_short else self._find_room(seq, plan)
-            if match is None:
+            if plan.is_short:
                 return BlockedOn.KV_BLOCKS
-            self._start(seq, match, plan)
+            match = self.blocks.match(seq)
+            owner = self.blocks.being_computed_by(seq, match)
+            if owner is not None and seq_key(owner) < seq_key(seq):
+                return BlockedOn.SHARED_PREFIX
+            fitting = self._fit(seq, match, plan)
+            if fitting is None:
+                return BlockedOn.KV_BLOCKS
+            self._start(seq, fitting, plan)
         return BlockedOn.NOTHING
 
-    def _find_room(self, seq: Sequence, plan: _Plan) -> PrefixMatch | None:
-        """Return the match to admit a sequence with; preempts lower priorities if that is enough."""
-        match = self.blocks.match(seq)
+    def _fit(self, seq: Sequence, match: PrefixMatch, plan: _Plan) -> PrefixMatch | None:
+        """Return as much of a match as there is room to admit with; preempts lower priorities if that is enough."""
         for candidate in (match, match.without_partial()):
             if self._shortfall(seq, candidate) <= 0:
                 return candidate
@@ -270,12 +279,12 @@ class Scheduler:
         if not self.num_running:
             return missing
         missing += self._num_seats_of(seq) - 1
-        missing += sum(
-            blocks.blocks_needed(other, other.num_tokens - other.num_computed_tokens) for other in self._prefilling
-        )
         per_step = max(1, self.config.max_num_batched_tokens - self._num_seats)
         missing += self._policy.headroom(
             seq,
+            num_owed=sum(
+                blocks.blocks_needed(other, other.num_tokens - other.num_computed_tokens) for other in self._prefilling
+            ),
             num_growing=self._num_seats,
             num_steps=-(-(seq.num_tokens - match.num_tokens) // per_step),
             block_size=blocks.block_size,
@@ -361,6 +370,7 @@ class Scheduler:
         Returns:
             One output for each choice that got tokens, prompt logprobs or an end.
         """
+        assert len(sampled) == len(rows), f"{len(rows)} rows were asked for, {len(sampled)} came back"
         outputs: list[ChoiceOutput] = []
         num_rows, last = len(rows), 0
         self.blocks.note_computed(schedule.num_tokens)

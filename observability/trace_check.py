@@ -82,6 +82,7 @@ class TraceChecker:
         self._block_size = block_size
         self._token_budget = token_budget
         self._from_start = from_start
+        self._num_blocks = num_blocks
         self.pool = RebuiltPool(num_blocks=num_blocks, from_start=from_start)
         self._requests = RebuiltRequests(from_start=from_start)
         self._violation: Violation | None = None
@@ -176,6 +177,8 @@ class TraceChecker:
             self._num_stalls += 1
         elif isinstance(event, EngineFailed):
             self._in_step = False
+            if event.lost:
+                self.pool = RebuiltPool(num_blocks=self._num_blocks, from_start=True)
         elif isinstance(event, EngineStopped) and self._requests.live:
             raise InvariantError(f"the engine stops with {len(self._requests.live)} requests in flight")
 

@@ -24,7 +24,7 @@ TokenScript = Callable[[SamplingRow, int], int]
 """Chooses a row's token, given the history of the tokens before it."""
 
 GATE_TIMEOUT_S = 30.0
-_MAX_REMEMBERED_SEQUENCES = 4096
+_MAX_REMEMBERED_SEQUENCES = 1024
 
 
 class ScriptedFailureError(RuntimeError):

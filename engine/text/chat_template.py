@@ -111,7 +111,7 @@ class ChatTemplate:
         """Return the prompt's ids, with exactly one BOS where the model wants one.
 
         Args:
-            messages: plain data, as in the request.
+            messages: plain data, as in the request. A `developer` is a `system` where the template doesn't know it.
             tools: JSON descriptions of functions.
             add_generation_prompt: end with the opening of an assistant turn.
             continue_final_message: leave the last message open, so that the output goes on in it.
@@ -168,6 +168,7 @@ class ChatTemplate:
         protect = self._guard.protect
         variables = self._variables(kwargs)
         conversation = template_messages(messages, protect)
+        self._rename_developer(conversation)
         if continue_final_message:
             if add_generation_prompt:
                 raise InvalidRequestError(
@@ -187,6 +188,14 @@ class ChatTemplate:
                 },
             )
         return _cut_at_continuation(rendered) if continue_final_message else rendered
+
+    def _rename_developer(self, conversation: list[dict[str, Any]]) -> None:
+        """Call a developer message a system message for templates that don't know the newer name."""
+        if self.text is None or "developer" in self.text:
+            return
+        for message in conversation:
+            if message["role"] == "developer":
+                message["role"] = "system"
 
     def _variables(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         for name in kwargs:

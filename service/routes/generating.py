@@ -168,9 +168,12 @@ class GeneratingRoute(Generic[R]):
             if opening:
                 yield opening
             async for deltas in generation.deltas():
-                frame = b"".join([answer.frames(delta) for delta in deltas])
                 if generation.is_complete:
-                    frame += answer.closing(generation.usage, self._extras(call, generation, wants_timings))
+                    extras = self._extras(call, generation, wants_timings)
+                    frame = b"".join([answer.frames(delta, {}) for delta in deltas[:-1]])
+                    frame += answer.frames(deltas[-1], extras) + answer.closing(generation.usage, extras)
+                else:
+                    frame = b"".join([answer.frames(delta, {}) for delta in deltas])
                 if frame:
                     yield frame
                 if unsent:

@@ -1,6 +1,7 @@
 """An AsyncEngine over a fake engine in a thread, for tests of the client."""
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,7 +16,7 @@ from engine.sequence import EngineRequest
 from engine.supervision import SupervisionConfig
 from tests.support.fake_core import FakeEngine
 
-FAST = SupervisionConfig(check_s=0.01, first_delay_s=0.0, max_delay_s=0.0, shutdown_s=2.0)
+FAST = SupervisionConfig(check_s=0.01, first_delay_s=0.0, max_delay_s=0.0, shutdown_s=2.0, reap_s=0.5)
 CONFIG = EngineConfig(model="fake", heartbeat_s=0.02)
 
 
@@ -70,3 +71,15 @@ def finish_reasons(outputs: list[ChoiceOutput]) -> dict[int, list[str]]:
         if output.finish_reason:
             reasons.setdefault(output.index, []).append(output.finish_reason)
     return reasons
+
+
+async def hold_step(fake: FakeEngine) -> None:
+    """Wait until the engine stands in a step; the gate must be closed and a request pending."""
+    assert await asyncio.to_thread(fake.in_step.wait, 10.0), "the engine made no step"
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that another thread or process brings about."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)

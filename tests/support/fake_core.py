@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from engine.clock import Clock
 from engine.config import EngineConfig
-from engine.errors import ContextLengthError
+from engine.errors import InvalidRequestError
 from engine.event_ledger import emit_arrived
 from engine.events import (
     EngineFailed,
@@ -21,11 +21,13 @@ from engine.events import (
 from engine.messages import ChoiceOutput, EngineInfo, StepOutput
 from engine.sequence import EngineRequest
 
-MAX_PROMPT_TOKENS = 1_000_000
+REFUSED_TOKEN = 999
 
 
 class FakeCore:
-    """Echoes: choice `index` of a request gets token ids 100 * index + 0, 1, 2 ... up to max_tokens.
+    """Counts: choice `index` of a request gets token ids 100 * index + 0, 1, 2 ... up to max_tokens.
+
+    A prompt that begins with REFUSED_TOKEN is refused at admission.
 
     Args:
         clock: stamps events.
@@ -38,7 +40,6 @@ class FakeCore:
         self._requests: dict[str, EngineRequest] = {}
         self._open: dict[str, dict[int, int]] = {}
         self._outputs: list[ChoiceOutput] = []
-        self._has_news = True
         self.num_steps = 0
         self._log.emit(
             EngineStarted,
@@ -48,13 +49,13 @@ class FakeCore:
             num_blocks=64,
             max_num_seqs=64,
             max_num_batched_tokens=512,
-            max_model_len=MAX_PROMPT_TOKENS,
+            max_model_len=1_000_000,
             prefix_cache=True,
         )
 
     @property
     def has_work(self) -> bool:
-        return bool(self._open) or self._has_news
+        return bool(self._open or self._outputs or self._log.has_pending)
 
     @property
     def running_ids(self) -> list[str]:
@@ -62,14 +63,22 @@ class FakeCore:
 
     def add(self, request: EngineRequest) -> None:
         emit_arrived(self._log, request)
-        num_tokens = len(request.prompt_token_ids)
-        if num_tokens > MAX_PROMPT_TOKENS:
-            error = ContextLengthError(num_requested_tokens=num_tokens, max_tokens=MAX_PROMPT_TOKENS)
+        if REFUSED_TOKEN in request.prompt_token_ids[:1]:
+            error = InvalidRequestError(f"`prompt` must not begin with {REFUSED_TOKEN}")
             self._log.emit(
                 RequestRejected, request_id=request.request_id, error_type=error.error_type, message=error.message
             )
-            self._has_news = True
-            raise error
+            self._outputs += [
+                ChoiceOutput(
+                    request_id=request.request_id,
+                    index=index,
+                    finish_reason="error",
+                    error=error.message,
+                    error_type=error.error_type,
+                )
+                for index in range(request.params.n)
+            ]
+            return
         self._requests[request.request_id] = request
         self._open[request.request_id] = dict.fromkeys(range(request.params.n), 0)
 
@@ -79,19 +88,19 @@ class FakeCore:
             return
         self._outputs += [ChoiceOutput(request_id=request_id, index=i, finish_reason="abort") for i in choices]
         self._log.emit(RequestAborted, request_id=request_id, reason=reason, num_output_tokens=sum(choices.values()))
-        self._has_news = True
 
     def stop_choice(self, request_id: str, index: int, num_output_tokens: int) -> None:
         choices = self._open.get(request_id, {})
         if choices.pop(index, None) is not None:
             self._outputs.append(ChoiceOutput(request_id=request_id, index=index, finish_reason="stop"))
             self._finish_if_done(request_id)
-            self._has_news = True
 
     def reset_prefix_cache(self) -> int:
         return 7
 
     def step(self) -> StepOutput:
+        if not self._open:
+            return self.collect()
         self.num_steps += 1
         self._log.step = self.num_steps
         self._before_step(self.num_steps)
@@ -112,7 +121,17 @@ class FakeCore:
                 if is_last:
                     del choices[index]
             self._finish_if_done(request_id)
-        return self._take()
+        return self.collect()
+
+    def collect(self) -> StepOutput:
+        outputs, self._outputs = self._outputs, []
+        return StepOutput(outputs=outputs, events=self._log.drain())  # type: ignore[arg-type]
+
+    def stop(self, reason: str) -> StepOutput:
+        for request_id in list(self._open):
+            self.abort(request_id, reason)
+        self._log.emit(EngineStopped, reason=reason)
+        return self.collect()
 
     def fail(self, error: str) -> StepOutput:
         for request_id, choices in self._open.items():
@@ -131,13 +150,7 @@ class FakeCore:
             )
         self._open.clear()
         self._log.emit(EngineFailed, error=error)
-        return self._take()
-
-    def stop(self, reason: str) -> StepOutput:
-        for request_id in list(self._open):
-            self.abort(request_id, reason)
-        self._log.emit(EngineStopped, reason=reason)
-        return self._take()
+        return self.collect()
 
     def _finish_if_done(self, request_id: str) -> None:
         if request_id in self._open and not self._open[request_id]:
@@ -151,11 +164,6 @@ class FakeCore:
                 num_output_tokens=0,
                 num_preemptions=0,
             )
-
-    def _take(self) -> StepOutput:
-        outputs, self._outputs = self._outputs, []
-        self._has_news = False
-        return StepOutput(outputs=outputs, events=self._log.drain())  # type: ignore[arg-type]
 
 
 class FakeEngine:
@@ -209,7 +217,7 @@ def fake_info(config: EngineConfig) -> EngineInfo:
         device="cpu",
         threads=1,
         vocab_size=1000,
-        max_model_len=MAX_PROMPT_TOKENS,
+        max_model_len=1_000_000,
         block_size=16,
         num_kv_blocks=64,
         kv_cache_bytes=0,

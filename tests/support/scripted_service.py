@@ -14,7 +14,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import httpx
 import uvicorn
 
 from engine.client import AsyncEngine
@@ -42,6 +44,7 @@ from service.prompts import PromptEncoder
 from service.served_models import ServedModels
 from service.services import Services
 from service.settings import ServiceSettings
+from tests.support.http_calls import frames
 
 TIMEOUT_S = 20.0
 SOURCE = ByteTokenizerSource(vocab_size=264)
@@ -88,6 +91,26 @@ class StepGate:
         self.waiting.clear()
 
 
+class Streaming:
+    """A stream that is being read.
+
+    Attributes:
+        response: its head.
+    """
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.response = response
+        self._text = response.iter_text()
+
+    def read(self) -> str:
+        """Return what comes next, as it came over the socket."""
+        return next(self._text)
+
+    def rest(self) -> list[Any]:
+        """Read to the end and return the payloads."""
+        return frames("".join(self._text))
+
+
 @dataclass
 class Served:
     """The test's hand on a running service."""
@@ -119,6 +142,21 @@ class Served:
                 assert not deadline.wait(0.002), "the condition never held"
         finally:
             timer.cancel()
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return httpx.get(self.url + path, timeout=TIMEOUT_S, **options)
+
+    def post(self, path: str, **options: Any) -> httpx.Response:
+        return httpx.post(self.url + path, timeout=TIMEOUT_S, **options)
+
+    @contextmanager
+    def streaming(self, path: str, body: dict[str, Any]) -> "Iterator[Streaming]":
+        """Start a stream and yield it after its head; leaving the block closes the connection."""
+        with (
+            httpx.Client(timeout=TIMEOUT_S) as client,
+            client.stream("POST", self.url + path, json={**body, "stream": True}) as response,
+        ):
+            yield Streaming(response)
 
     def stats(self) -> dict[str, dict[str, object]]:
         result = self.call(self.services.recorder.stats)

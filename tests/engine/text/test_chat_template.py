@@ -289,3 +289,11 @@ def test_render_ids_from_many_threads_at_once_do_not_mix() -> None:
     expected = [made.render_ids(messages) for messages in conversations]
     with ThreadPoolExecutor(max_workers=8) as pool:
         assert list(pool.map(made.render_ids, conversations)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "role"),
+    [("{{ messages[0].role }}", "system"), ("{# developer #}{{ messages[0].role }}", "developer")],
+)
+def test_render_text_developer_is_the_system_where_the_template_does_not_know_it(text: str, role: str) -> None:
+    assert template(text).render_text([{"role": "developer", "content": "x"}]) == role
