@@ -294,9 +294,14 @@ class EngineStopped(Event, frozen=True, kw_only=True, tag="engine_stopped"):
 
 
 class EngineFailed(Event, frozen=True, kw_only=True, tag="engine_failed"):
-    """A step raised; everything in flight has failed or is about to."""
+    """A step raised, or the engine was lost; everything in flight has failed.
+
+    `lost` says that the process is gone, or was killed, and its KV blocks with it: their release is not told one by
+    one. The client writes this event in its place (engine/event_ledger.py).
+    """
 
     error: str
+    lost: bool = False
 
 
 class Stalled(Event, frozen=True, kw_only=True, tag="stalled"):

@@ -18,7 +18,7 @@ from tests.support.async_engine import (
     token_ids,
     until,
 )
-from tests.support.fake_core import MAX_PROMPT_TOKENS, FakeEngine
+from tests.support.fake_core import REFUSED_TOKEN, FakeEngine
 
 
 def with_engine(test: Callable[[AsyncEngine, FakeEngine, list[Event]], Awaitable[None]]) -> None:
@@ -78,12 +78,12 @@ def test_generate_slow_consumer_gets_several_steps_joined_and_nothing_lost() -> 
 
 def test_generate_refused_at_admission_yields_an_error_output_per_choice() -> None:
     async def body(engine: AsyncEngine, fake: FakeEngine, events: list[Event]) -> None:
-        outputs = await collect(engine.generate(make_request("a", n=2, prompt=range(MAX_PROMPT_TOKENS + 1))))
+        outputs = await collect(engine.generate(make_request("a", n=2, prompt=[REFUSED_TOKEN])))
         assert [(o.index, o.finish_reason, o.error_type) for o in outputs] == [
             (0, "error", "invalid_request_error"),
             (1, "error", "invalid_request_error"),
         ]
-        assert "1000001" in outputs[0].error
+        assert outputs[0].error == "`prompt` must not begin with 999"
         assert terminal_events(events, "a") == ["RequestRejected"]
         assert await collect(engine.generate(make_request("b"))) != []
 
