@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import logging
 import signal
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -47,8 +48,22 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return args
 
 
-async def serve(args: argparse.Namespace) -> int:
-    """Serve until told to stop; return the exit code (1: the port can't be bound)."""
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on the address, which may be an IPv6 one; raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family=family)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+        bound.listen()
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+async def serve(args: argparse.Namespace, bound: socket.socket) -> None:
+    """Serve on a bound socket until told to stop."""
     api_key = args.api_key_file.read_text().strip() if args.api_key_file is not None else ""
     app = create_app(args.service_url, api_key=api_key)
     config = uvicorn.Config(
@@ -60,7 +75,6 @@ async def serve(args: argparse.Namespace) -> int:
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
     )
-    bound = config.bind_socket()
     server = _Server(config)
     loop = asyncio.get_running_loop()
     closing: list[asyncio.Task[None]] = []
@@ -68,13 +82,12 @@ async def serve(args: argparse.Namespace) -> int:
     def stop() -> None:
         server.force_exit = server.should_exit  # a second signal doesn't wait
         server.should_exit = True
-        closing.append(loop.create_task(app.state.feed.close()))
+        closing.append(loop.create_task(app.state.end_streams()))
 
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_number, stop)
     logger.info("dashboard of %s on http://%s:%d", args.service_url, args.host, bound.getsockname()[1])
     await server.serve(sockets=[bound])
-    return 0 if server.started else 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,7 +95,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     args = parse_args(argv)
-    return asyncio.run(serve(args))
+    try:
+        bound = bind(args.host, args.port)
+    except OSError as error:
+        logger.error("can't listen on %s:%d: %s", args.host, args.port, error.strerror)
+        return 1
+    asyncio.run(serve(args, bound))
+    return 0
 
 
 if __name__ == "__main__":

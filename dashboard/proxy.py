@@ -1,5 +1,6 @@
 """The dashboard's window to the service: a few named routes, nothing else."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 import httpx
@@ -27,12 +28,17 @@ class Proxy:
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
+        self._closing = asyncio.Event()
 
     def routes(self) -> list[Route]:
         return [
             *(Route(path, self.get, methods=["GET"]) for path in GET_ROUTES),
             *(Route(path, self.post, methods=["POST"]) for path in STREAM_ROUTES),
         ]
+
+    def close(self) -> None:
+        """End every stream now, with an error event."""
+        self._closing.set()
 
     async def get(self, request: Request) -> Response:
         """Forward a GET with its query."""
@@ -63,23 +69,42 @@ class Proxy:
         except httpx.HTTPError as error:
             return _unreachable(error)
         return ClosingStream(
-            _bytes_of(upstream), status_code=upstream.status_code, headers=_kept(upstream) | SSE_HEADERS
+            self._bytes_of(upstream), status_code=upstream.status_code, headers=_kept(upstream) | SSE_HEADERS
         )
 
+    async def _bytes_of(self, upstream: httpx.Response) -> AsyncGenerator[bytes, None]:
+        """Yield the upstream's bytes as they come; closing it closes the upstream request.
 
-async def _bytes_of(upstream: httpx.Response) -> AsyncGenerator[bytes, None]:
-    """Yield the upstream's bytes as they come; closing it closes the upstream request.
+        A stream of events that breaks off in the middle ends with an error event: never a silent stop.
+        """
+        chunks = upstream.aiter_raw()
+        closing = asyncio.create_task(self._closing.wait())
+        try:
+            while True:
+                chunk = asyncio.ensure_future(anext(chunks, b""))
+                try:
+                    await asyncio.wait({chunk, closing}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    if not chunk.done():
+                        chunk.cancel()
+                if not chunk.done() or chunk.cancelled():
+                    yield _broken_off(upstream, "the dashboard is shutting down")
+                    return
+                if not chunk.result():
+                    return
+                yield chunk.result()
+        except httpx.HTTPError as error:
+            yield _broken_off(upstream, f"the service broke off: {error}")
+        finally:
+            closing.cancel()
+            await upstream.aclose()
 
-    A stream of events that breaks off in the middle ends with an error event: never a silent stop.
-    """
-    try:
-        async for chunk in upstream.aiter_raw():
-            yield chunk
-    except httpx.HTTPError as error:
-        if upstream.headers.get("content-type", "").startswith("text/event-stream"):
-            yield b"\n\ndata: " + _error_body("service_unavailable", f"the service broke off: {error}") + b"\n\n"
-    finally:
-        await upstream.aclose()
+
+def _broken_off(upstream: httpx.Response, message: str) -> bytes:
+    """Return the event that ends a stream of events, nothing for any other body."""
+    if not upstream.headers.get("content-type", "").startswith("text/event-stream"):
+        return b""
+    return b"\n\ndata: " + _error_body("service_unavailable", message) + b"\n\n"
 
 
 def _only(request: Request) -> dict[str, str]:

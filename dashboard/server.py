@@ -63,10 +63,14 @@ def create_app(
         api_key: sent to the service as a bearer token; never shown to the browser.
         poll_interval_s: of the live feed.
         transport: httpx's, for tests.
+
+    Returns:
+        The application; `state.end_streams()` ends every open stream, so that a shutdown needn't wait for them.
     """
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
     client = httpx.AsyncClient(base_url=service_url, headers=headers, timeout=5.0, transport=transport, trust_env=False)
     feed = LiveFeed(client, interval_s=poll_interval_s)
+    proxy = Proxy(client)
     page = _render_page(service_url.rstrip("/"), needs_key=bool(api_key))
 
     async def index(request: Request) -> Response:
@@ -88,13 +92,18 @@ def create_app(
             Route("/", index),
             Route("/live", live),
             Route("/healthz", healthz),
-            Mount("/api", routes=Proxy(client).routes()),
+            Mount("/api", routes=proxy.routes()),
             Mount("/static", RevalidatedFiles(directory=HERE / "static")),
         ],
         middleware=[Middleware(SecurityHeaders)],
         lifespan=lifespan,
     )
-    app.state.feed = feed
+
+    async def end_streams() -> None:
+        proxy.close()
+        await feed.close()
+
+    app.state.end_streams = end_streams
     return app
 
 

@@ -20,6 +20,7 @@ from engine.sampling.sampler import TorchSampler
 from engine.sampling_params import SamplingParams
 from engine.scheduler import Scheduler
 from engine.sequence import EngineRequest
+from engine.text.tokenizer import build_tokenizer
 
 TorchCore = EngineCore[torch.Tensor]
 Progress = Callable[[str], None]
@@ -48,7 +49,7 @@ def assemble_core(
     """Build a core around a model that is open; `started` is when loading began, in monotonic seconds."""
     spec = model.spec
     scheduling = scheduler_config(config, spec)
-    eos_token_ids = tuple(model.tokenizer.eos_ids)
+    eos_token_ids = tuple(sorted(build_tokenizer(model.tokenizer).eos_token_ids))
     progress("loading weights")
     executor, dtype, device, threads = _make_executor(model, config, scheduling)
     runner: ModelRunner[torch.Tensor] = ModelRunner(executor, TorchSampler(spec.vocab_size, eos_token_ids))

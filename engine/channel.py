@@ -95,7 +95,7 @@ class EngineChannel:
     """The engine's end: synchronous, used by one thread.
 
     Args:
-        sock: a connected stream socket; owned from here on.
+        sock: a connected stream socket; used by nobody else until its owner closes it.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -137,9 +137,6 @@ class EngineChannel:
                     return messages
                 raise ChannelClosedError("the service closed the channel")
             messages += [self._decode(frame) for frame in self._frames.feed(data)]
-
-    def close(self) -> None:
-        self._sock.close()
 
     def _decode(self, frame: bytes) -> AnyToEngine:
         try:

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from typing import cast
 
 import msgspec
 
@@ -68,8 +69,7 @@ class EngineConnection(asyncio.Protocol):
     # --- asyncio.Protocol ------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport), transport
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its base class
 
     def data_received(self, data: bytes) -> None:
         self.last_message_t = self._clock.now()

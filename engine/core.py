@@ -127,21 +127,23 @@ class EngineCore(Generic[Logits]):
 
     def _fail(self, error: str) -> None:
         self._outputs.extend(self.scheduler.fail_all(f"the engine's step failed: {error}"))
+        self.reset_prefix_cache()  # nobody can vouch for KV that a failed step may have written
         self._events.emit(EngineFailed, error=error)
 
     def _say_finished(self, schedule: Schedule, num_generated_tokens: int, stages: _Stages) -> None:
         scheduler = self.scheduler
         counts = scheduler.blocks.counts
-        num_decode_tokens = schedule.num_decode_tokens
-        num_prefill_tokens = schedule.num_prefill_tokens
+        prefills = [entry for entry in schedule.entries if not entry.is_decode]
+        num_prefill_tokens = sum(entry.num_tokens for entry in prefills)
+        num_decode_tokens = schedule.num_tokens - num_prefill_tokens
         self._events.emit(
             StepFinished,
             kind=_kind(num_prefill_tokens, num_decode_tokens),
             num_seqs=len(schedule.entries),
-            num_decode_seqs=sum(entry.is_decode for entry in schedule.entries),
+            num_decode_seqs=len(schedule.entries) - len(prefills),
             num_prefill_tokens=num_prefill_tokens,
             num_decode_tokens=num_decode_tokens,
-            num_recomputed_tokens=sum(entry.num_recomputed for entry in schedule.entries),
+            num_recomputed_tokens=sum(entry.num_recomputed for entry in prefills),
             num_generated_tokens=num_generated_tokens,
             token_budget=scheduler.config.max_num_batched_tokens,
             num_running=scheduler.num_running,

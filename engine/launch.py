@@ -84,7 +84,8 @@ class EngineThread:
         return None if self._thread.is_alive() else self._exit_code
 
     def _run(self, build: BuildCore, clock: Clock) -> None:
-        self._exit_code = serve(self._theirs, build=build, clock=clock)
+        with self._theirs:
+            self._exit_code = serve(self._theirs, build=build, clock=clock)
 
 
 def launch_process() -> EngineHandle:

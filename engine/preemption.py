@@ -38,11 +38,12 @@ class ShortagePolicy(Protocol):
         """Return those who may be preempted so that `newcomer` is admitted, first victim first."""
         ...
 
-    def headroom(self, seq: Sequence, *, num_growing: int, num_steps: int, block_size: int) -> int:
+    def headroom(self, seq: Sequence, *, num_owed: int, num_growing: int, num_steps: int, block_size: int) -> int:
         """Return how many blocks must stay available after an admission.
 
         Args:
             seq: the one to be admitted.
+            num_owed: blocks that running prefills still need for the tokens they have.
             num_growing: running sequences, each of which takes a block every `block_size` steps.
             num_steps: steps until `seq` has its next token.
             block_size: tokens per block.
@@ -57,9 +58,9 @@ class PreemptNewest:
     while another can be taken. So resuming is never wasted on a second preemption before the first new token, unless
     everyone else is older and spared too.
 
-    Only who comes back after a preemption needs headroom for the growth of the others until its next token. A newcomer
-    is admitted when its prompt fits: if that was too much it is the newest, and the first to go. It displaces
-    strictly lower priorities only, never an equal that was there before.
+    What running prefills still need is never given away. Who comes back after a preemption needs headroom for the
+    growth of the others until its next token besides. A newcomer is admitted without that: if it was too much it is
+    the newest, and the first to go. It displaces strictly lower priorities only, never an equal.
 
     Args:
         max_preemptions: see SchedulerConfig.
@@ -82,10 +83,10 @@ class PreemptNewest:
         priority = newcomer.request.priority
         return [seq for seq in reversed(running[1:]) if seq.request.priority > priority and not self._is_spared(seq)]
 
-    def headroom(self, seq: Sequence, *, num_growing: int, num_steps: int, block_size: int) -> int:
+    def headroom(self, seq: Sequence, *, num_owed: int, num_growing: int, num_steps: int, block_size: int) -> int:
         if not seq.num_preemptions:
-            return 0
-        return num_growing * (1 + num_steps // block_size)
+            return num_owed
+        return num_owed + num_growing * (1 + num_steps // block_size)
 
     def _is_spared(self, seq: Sequence) -> bool:
         return seq.is_catching_up or seq.num_preemptions >= self._max_preemptions

@@ -32,12 +32,13 @@ def build_real_core(config: EngineConfig, clock: Clock, progress: Progress) -> t
     return build_core(config, clock, progress)
 
 
-def _exit_with_parent(fd: int) -> None:
+def _exit_with_parent(fd: int, has_ended: threading.Event) -> None:
     """End the process when the peer of `fd` is gone, whatever the main thread does (loading, a kernel that hangs)."""
     poll = select.poll()
     poll.register(fd, getattr(select, "POLLRDHUP", 0))  # POLLHUP is always reported; macOS has no more
     poll.poll()
-    os._exit(EXIT_ORPHANED)
+    if not has_ended.is_set():
+        os._exit(EXIT_ORPHANED)
 
 
 def main(arguments: list[str]) -> int:
@@ -48,8 +49,13 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, signal.SIG_IGN)
     os.dup2(2, 1)  # stdout belongs to the service's command; whatever a library prints goes where errors go
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s engine[%(process)d] %(levelname)s %(message)s")
-    threading.Thread(target=_exit_with_parent, args=(fd,), name="exit-with-parent", daemon=True).start()
-    return serve(socket.socket(fileno=fd), build=build_real_core, clock=SystemClock())
+    has_ended = threading.Event()
+    threading.Thread(target=_exit_with_parent, args=(fd, has_ended), name="exit-with-parent", daemon=True).start()
+    with socket.socket(fileno=fd) as sock:
+        try:
+            return serve(sock, build=build_real_core, clock=SystemClock())
+        finally:
+            has_ended.set()  # before the socket is closed: the parent then closes its end, and the exit code is ours
 
 
 if __name__ == "__main__":

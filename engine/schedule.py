@@ -15,6 +15,7 @@ class BlockedOn(enum.Enum):
     KV_BLOCKS = "kv_blocks"
     TOKEN_BUDGET = "token_budget"
     MAX_NUM_SEQS = "max_num_seqs"
+    SHARED_PREFIX = "shared_prefix"  # an older request is computing the very block that it needs next
 
 
 class ScheduledSequence(msgspec.Struct, frozen=True, gc=False):

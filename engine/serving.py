@@ -25,10 +25,10 @@ BuildCore = Callable[[EngineConfig, Clock, Progress], tuple[SteppableCore, Engin
 
 
 def serve(sock: socket.socket, *, build: BuildCore, clock: Clock) -> int:
-    """Live one engine life on a connected socket and close it; return the exit code.
+    """Live one engine life on a connected socket; return the exit code.
 
     Args:
-        sock: the engine's end of the pair; owned.
+        sock: the engine's end of the pair; the caller closes it.
         build: makes the core; raises ModelLoadError or ConfigError for what can't be loaded.
         clock: stamps heartbeats and events.
     """
@@ -55,8 +55,6 @@ def serve(sock: socket.socket, *, build: BuildCore, clock: Clock) -> int:
         return EngineLoop(core, channel, clock=clock, heartbeat_s=config.heartbeat_s).run()
     except ChannelClosedError:
         return EXIT_OK
-    finally:
-        channel.close()
 
 
 def _receive_config(channel: EngineChannel) -> EngineConfig:

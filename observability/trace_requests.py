@@ -1,6 +1,5 @@
 """The life of every request rebuilt from events alone: its order, its computed tokens, its one end."""
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 from engine.events import (
@@ -71,6 +70,7 @@ class RebuiltRequests:
         self.live: dict[str, RequestLife] = {}
         self.ended: dict[str, str] = {}
         self._last_lives: dict[str, RequestLife] = {}
+        self._complete: set[str] = set()
         self.num_received = 0
         self.num_futile_resumes = 0
 
@@ -109,7 +109,7 @@ class RebuiltRequests:
         """Return how many tokens of a choice can have their KV written by now; None if the trace can't tell.
 
         A decode is said by the token that comes of it, after the block it fills is published: so once the prompt is
-        computed, all tokens known count. Requests that just ended are remembered until forget_ended_lives, for they
+        computed, all tokens known count. Requests that just ended are remembered until `settle`, for they
         publish while they let go.
         """
         life = self.live.get(request_id) or self._last_lives.get(request_id)
@@ -121,12 +121,12 @@ class RebuiltRequests:
         num_known = life.arrived.num_prompt_tokens + choice.num_output_tokens
         return num_known if choice.num_computed_tokens == num_known - 1 else choice.num_computed_tokens
 
-    def forget_ended_lives(self) -> None:
-        """Forget the details of requests that ended; how they ended is kept."""
+    def settle(self) -> None:
+        """Between two steps: raise if a request is complete and not ended; forget the details of those that ended."""
+        if self._complete:
+            name = min(self._complete)
+            raise InvariantError(f"every choice of request {name!r} has finished, but the request hasn't ended")
         self._last_lives.clear()
-
-    def count_by_end(self) -> dict[str, int]:
-        return dict(Counter(self.ended.values()))
 
     def _arrived(self, event: RequestArrived) -> None:
         if event.request_id in self.live or event.request_id in self.ended:
@@ -224,6 +224,8 @@ class RebuiltRequests:
         if choice is None or choice.finished:
             raise InvariantError(f"{name} finishes, but it is {'finished already' if choice else 'unknown'}")
         choice.finished, choice.running = True, False
+        if sum(each.finished for each in life.choices.values()) == life.arrived.n:
+            self._complete.add(event.request_id)
 
     def _ended(self, event: Terminal, life: RequestLife) -> None:
         tag = str(event.__struct_config__.tag)
@@ -238,5 +240,6 @@ class RebuiltRequests:
                 raise InvariantError(
                     f"{name} says {event.num_cached_tokens} cached tokens, was scheduled with {life.num_cached_tokens}"
                 )
+        self._complete.discard(event.request_id)
         self._last_lives[event.request_id] = self.live.pop(event.request_id)
         self.ended[event.request_id] = tag

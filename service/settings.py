@@ -1,5 +1,7 @@
 """The service's settings: flags over environment variables over defaults. The only reader of the environment here."""
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.errors import ConfigError
@@ -58,3 +60,8 @@ class ServiceSettings:
 def _require(holds: bool, rule: str, value: object) -> None:
     if not holds:
         raise ConfigError(f"{rule}, got {value}")
+
+
+def environment() -> Mapping[str, str]:
+    """Return the process's environment; the only place of the service that reads it."""
+    return os.environ

@@ -19,7 +19,7 @@ published, and its owner publishes nothing behind it before it lets go of all. S
 ancestors too, every unreferenced tree block is evictable, and `num_available_blocks` is exact.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from engine.config import SchedulerConfig
@@ -37,8 +37,11 @@ from engine.events import (
 )
 from engine.kv.block_hash import chain_hash, root_hash
 from engine.kv.block_pool import BlockPool
+from engine.kv.invariants import check_pool, check_tables, check_tree
+from engine.kv.pending_copies import BlockCopy, PendingCopies
 from engine.kv.prefix_lookup import NO_PREFIX_CACHE, EvictedPrefixes, PrefixMatch
 from engine.kv.prefix_tree import PrefixTree
+from engine.kv.promises import Promises
 from engine.sequence import Sequence
 
 
@@ -59,13 +62,6 @@ class _Holding:
     num_matched: int  # of them, those found there at admission
     may_publish: bool = True  # until it meets a block of equal content, or the cache is cleared
     is_cleared: bool = False  # the cache was cleared since: its KV stays out of the tree for good
-
-
-@dataclass(frozen=True, slots=True)
-class _Copy:
-    source: int
-    destination: int
-    holds_source: bool  # the sequence's reference on the source ends when the copy is taken
 
 
 class BlockManager:
@@ -92,9 +88,9 @@ class BlockManager:
         self._hash_of: dict[int, str] = {}
         self._evicted = EvictedPrefixes(capacity=max_evicted_prefixes)
         self._num_cached = 0
+        self._promises = Promises()
         self._holdings: dict[Sequence, _Holding] = {}
-        self._copies: dict[Sequence, _Copy] = {}
-        self._num_readers: dict[int, int] = {}  # pending copies per source
+        self._copies = PendingCopies()
 
     # --- counts --------------------------------------------------------------------------------------------------
 
@@ -133,6 +129,13 @@ class BlockManager:
         num_tokens = len(found.blocks) * self.block_size + (found.partial.num_tokens if found.partial else 0)
         return PrefixMatch(found.blocks, num_tokens, found.partial, found.divergence)
 
+    def being_computed_by(self, seq: Sequence, match: PrefixMatch) -> Sequence | None:
+        """Return the running sequence that is about to publish the very block where a match ends, if there is one."""
+        number, size = len(match.blocks), self.block_size
+        if match.is_disabled or not self._promises or (number + 1) * size > seq.num_tokens:
+            return None
+        return self._promises.owner(self._hash_after(match.blocks, seq, number))
+
     def blocks_to_admit(self, match: PrefixMatch, num_tokens: int) -> int:
         """Return how many available blocks a sequence of `num_tokens` takes out of reach if admitted with a match.
 
@@ -163,6 +166,8 @@ class BlockManager:
             self._copy(seq, partial.block_id, destination, partial.num_tokens, holds_source=True)
         seq.num_computed_tokens = match.num_tokens
         self._holdings[seq] = _Holding(num_published=len(match.blocks), num_matched=len(match.blocks))
+        if self._prefix_cache:
+            self._promises.make(seq, self._hashes_to_publish(seq, len(match.blocks)))
         self.num_unwritten_slots += len(table) * self.block_size - match.num_tokens
 
     def explain(self, seq: Sequence, match: PrefixMatch) -> None:
@@ -170,7 +175,7 @@ class BlockManager:
         divergence = match.divergence
         why = self._why(seq, match)
         fields: dict[str, object] = {}
-        if divergence is not None and why in ("diverged", "evicted"):
+        if divergence is not None and why == "diverged":
             fields = {
                 "position": divergence.position,
                 "block_id": divergence.block_id,
@@ -234,12 +239,12 @@ class BlockManager:
 
     def take_copies(self) -> tuple[tuple[int, int], ...]:
         """Return the (source, destination) pairs to copy in this step, and let go of the sources."""
-        if not self._copies:
-            return ()
-        copies, self._copies = self._copies, {}
-        for seq, copy in copies.items():
+        pairs = []
+        while self._copies:
+            seq, copy = self._copies.pop_oldest()
+            pairs.append((copy.source, copy.destination))
             self._end_copy(seq, copy)
-        return tuple((copy.source, copy.destination) for copy in copies.values())
+        return tuple(pairs)
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Let a child hold all blocks of its parent; whoever writes the shared tail first gets a copy."""
@@ -251,7 +256,7 @@ class BlockManager:
         holding = self._holdings[parent]
         self._holdings[child] = _Holding(
             num_published=holding.num_published,
-            num_matched=holding.num_published,
+            num_matched=holding.num_matched,
             may_publish=holding.may_publish,
             is_cleared=holding.is_cleared,
         )
@@ -276,6 +281,7 @@ class BlockManager:
                 holding.num_published += 1
             else:
                 holding.may_publish = False
+                self._promises.withdraw(seq)
 
     def release(self, seq: Sequence, *, is_faulty: bool = False) -> None:
         """Take a sequence's blocks back; full ones stay cached.
@@ -285,11 +291,12 @@ class BlockManager:
             is_faulty: its KV may be damaged: nothing more is published, and what it alone had published is withdrawn.
         """
         holding = self._holdings.pop(seq)
+        self._promises.withdraw(seq)
         if self._prefix_cache and not is_faulty and not holding.is_cleared:
             self._publish_rest(seq, holding)
         table, seq.block_table = seq.block_table, []
         self.num_unwritten_slots -= len(table) * self.block_size - seq.num_computed_tokens
-        copy = self._copies.pop(seq, None)
+        copy = self._copies.pop(seq)
         if copy is not None:
             self._end_copy(seq, copy)
         for block_id in reversed(table):
@@ -312,9 +319,10 @@ class BlockManager:
                 self._num_cached -= 1
                 self._events.emit(BlockEvicted, block_id=block_id, reason="reset")
                 self._free(block_id)
-        for holding in self._holdings.values():
+        for seq, holding in self._holdings.items():
             holding.may_publish = False
             holding.is_cleared = True
+            self._promises.withdraw(seq)
         self._events.emit(CacheCleared, num_blocks=len(blocks))
         return len(blocks)
 
@@ -351,7 +359,7 @@ class BlockManager:
             return
         if block_id in self._tree:
             self._num_cached += 1
-        elif block_id not in self._num_readers:
+        elif not self._copies.is_read(block_id):
             self._free(block_id)
 
     def _free(self, block_id: int) -> None:
@@ -371,9 +379,7 @@ class BlockManager:
         self._free(block_id)
 
     def _copy(self, seq: Sequence, source: int, destination: int, num_tokens: int, *, holds_source: bool) -> None:
-        assert seq not in self._copies, f"{seq} copies two blocks in one step"
-        self._copies[seq] = _Copy(source, destination, holds_source)
-        self._num_readers[source] = self._num_readers.get(source, 0) + 1
+        self._copies.add(seq, BlockCopy(source, destination, holds_source))
         self._events.emit(
             BlockCopied,
             block_id=destination,
@@ -383,16 +389,14 @@ class BlockManager:
             num_tokens=num_tokens,
         )
 
-    def _end_copy(self, seq: Sequence, copy: _Copy) -> None:
+    def _end_copy(self, seq: Sequence, copy: BlockCopy) -> None:
+        """Let go of a source whose copy is planned or dropped."""
         source = copy.source
-        self._num_readers[source] -= 1
-        if not self._num_readers[source]:
-            del self._num_readers[source]
         if copy.holds_source:
             self._let_go(source, seq)
             if source in self._tree:
                 self._tree.touch(source)
-        elif source not in self._num_readers and not self._ref_counts[source]:
+        elif not self._ref_counts[source] and not self._copies.is_read(source):
             self._free(source)
 
     def _publish_block(self, seq: Sequence, number: int, parent: int | None) -> int:
@@ -407,6 +411,7 @@ class BlockManager:
         if present == block_id:
             parent_hash = root_hash(salt) if parent is None else self._hash_of[parent]
             block_hash = self._hash_of[block_id] = chain_hash(parent_hash, tokens)
+            self._promises.fulfil(block_hash)
             self._events.emit(
                 BlockPublished,
                 block_id=block_id,
@@ -416,6 +421,19 @@ class BlockManager:
                 request_id=seq.request_id,
             )
         return present
+
+    def _hashes_to_publish(self, seq: Sequence, first: int) -> Iterator[str]:
+        """Yield the hashes of a sequence's full blocks from number `first` on."""
+        size = self.block_size
+        block_hash = self._hash_of[seq.block_table[first - 1]] if first else root_hash(seq.request.cache_salt)
+        for number in range(first, seq.num_tokens // size):
+            block_hash = chain_hash(block_hash, seq.token_ids(number * size, (number + 1) * size))
+            yield block_hash
+
+    def _hash_after(self, blocks: list[int], seq: Sequence, number: int) -> str:
+        """Return the hash of a sequence's block `number`, which follows `blocks` of the tree."""
+        parent_hash = self._hash_of[blocks[-1]] if blocks else root_hash(seq.request.cache_salt)
+        return chain_hash(parent_hash, seq.token_ids(number * self.block_size, (number + 1) * self.block_size))
 
     def _publish_rest(self, seq: Sequence, holding: _Holding) -> None:
         """Publish what is full, behind the equal content of others where there is such.
@@ -447,8 +465,7 @@ class BlockManager:
             return "tail"
         if (number + 1) * size <= num_prompt:
             tokens = tuple(seq.token_ids(number * size, (number + 1) * size))
-            parent_hash = self._hash_of[match.blocks[-1]] if number else root_hash(salt)
-            if chain_hash(parent_hash, tokens) in self._evicted:
+            if self._hash_after(match.blocks, seq, number) in self._evicted:
                 return "evicted"
             if not number and self._tree.is_under_another_salt(salt, tokens):
                 return "salt"
@@ -466,41 +483,12 @@ class BlockManager:
         Args:
             running: every sequence that should hold blocks.
         """
-        num_holders = [0] * self.num_blocks
         sequences = list(running)
         assert set(sequences) == set(self._holdings), f"holding blocks: {list(self._holdings)}, running: {sequences}"
-        for seq in sequences:
-            table = seq.block_table
-            assert len(set(table)) == len(table), f"{seq} has a block twice: {table}"
-            assert seq.num_computed_tokens <= len(table) * self.block_size, f"{seq} has KV outside its table {table}"
-            for block_id in table:
-                num_holders[block_id] += 1
-        assert not self._copies, f"copies were never taken: {self._copies}"
-        num_cached = 0
-        for block_id in range(self.num_blocks):
-            count = self._ref_counts[block_id]
-            assert count == num_holders[block_id], f"block {block_id}: {num_holders[block_id]} holders, count {count}"
-            in_tree, is_free = block_id in self._tree, self._pool.is_free(block_id)
-            assert is_free == (not count and not in_tree), f"block {block_id}: {is_free=} {count=} {in_tree=}"
-            num_cached += in_tree and not count
-        counts = self.counts
-        assert counts.cached == num_cached, f"{num_cached} blocks are cached, {counts.cached} are counted"
-        assert counts.free == len(set(self._pool.free_ids())), "the free list has a block twice"
+        assert self._promises.owners <= set(sequences), f"promised by others: {self._promises.owners}"
+        assert not self._copies, "copies were never taken"
+        check_tables(sequences, block_size=self.block_size)
+        check_pool(self._pool, self._tree, sequences, num_cached=self._num_cached)
+        check_tree(self._tree, self._pool, self._hash_of, block_size=self.block_size)
         unwritten = sum(len(seq.block_table) * self.block_size - seq.num_computed_tokens for seq in sequences)
         assert self.num_unwritten_slots == unwritten, f"{unwritten} unwritten slots, counted {self.num_unwritten_slots}"
-        self._check_tree()
-
-    def _check_tree(self) -> None:
-        """Assert that runs are whole, that matching finds them, and that references never skip an ancestor."""
-        num_blocks = 0
-        for _, _, tokens, blocks in self._tree.runs():
-            num_blocks += len(blocks)
-            assert len(tokens) == len(blocks) * self.block_size, f"run {blocks} holds {len(tokens)} tokens"
-            counts = [self._ref_counts[block_id] for block_id in blocks]
-            assert counts == sorted(counts, reverse=True), f"run {blocks} is referenced behind a gap: {counts}"
-            for block_id in blocks:
-                assert block_id in self._tree, f"block {block_id} has no place in the tree"
-                assert block_id in self._hash_of, f"block {block_id} is in the tree without a hash"
-        assert num_blocks == len(self._tree) == len(self._hash_of), (
-            f"{num_blocks} blocks in runs, {len(self._tree)} in the index, {len(self._hash_of)} hashes"
-        )

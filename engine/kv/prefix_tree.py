@@ -13,10 +13,11 @@ are always at the lower end of their path, and each of them can be evicted at on
 """
 
 import heapq
-from bisect import bisect_left, insort
 from collections.abc import Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
+
+from engine.kv.sorted_keys import SortedKeys
 
 BlockTokens = tuple[int, ...]
 
@@ -33,7 +34,7 @@ class _Node:
         self.tokens = tokens  # flat, len(blocks) * block_size
         self.blocks = blocks
         self.children: dict[BlockTokens, _Node] = {}  # by their first block's tokens
-        self.order: list[BlockTokens] = []  # the keys of children, sorted: neighbours share the longest beginnings
+        self.order = SortedKeys()  # of children
         self.last_used = 0
         self.is_queued = False  # has its one entry in the eviction heap
 
@@ -136,7 +137,7 @@ class PrefixTree:
             if node.tokens[end * size : (end + 1) * size] == list(tokens):
                 return node.blocks[end]
             node = self._split(node, end)
-        else:
+        elif node.children:
             child = node.children.get(tokens)
             if child is not None:
                 return child.blocks[0]
@@ -145,13 +146,7 @@ class PrefixTree:
             node.tokens.extend(tokens)
             node.blocks.append(block_id)
         else:
-            child = _Node(parent=node, salt=salt, depth=depth, tokens=list(tokens), blocks=[block_id])
-            child.last_used = self._tick
-            node.children[tokens] = child
-            insort(node.order, tokens)
-            if node.parent is None:
-                self._num_roots_with[tokens] = self._num_roots_with.get(tokens, 0) + 1
-            node = child
+            node = self._add_child(node, tokens, block_id, depth)
         self._node_of[block_id] = node
         self._depth_of[block_id] = depth
         return block_id
@@ -229,16 +224,11 @@ class PrefixTree:
     # --- inside --------------------------------------------------------------------------------------------------
 
     def _partial_child(self, node: _Node, key: BlockTokens, position: int, blocks: list[int]) -> TreeMatch:
-        """End a match between two runs: the child with the longest common beginning is a neighbour in the order."""
+        """End a match between two runs, with the child that has most in common."""
         if not key or not node.order:
             return TreeMatch(blocks)
-        place = bisect_left(node.order, key)
-        best: BlockTokens = ()
-        num_common = -1
-        for neighbour in node.order[max(place - 1, 0) : place + 1]:
-            count = _num_common(neighbour, key)
-            if count > num_common:
-                best, num_common = neighbour, count
+        best = max(node.order.neighbours(key), key=lambda neighbour: _num_common(neighbour, key))
+        num_common = _num_common(best, key)
         child = node.children[best]
         if num_common:
             child.last_used = self._tick
@@ -273,17 +263,27 @@ class PrefixTree:
         parent.children[key] = upper
         lower_key = tuple(node.tokens[:size])
         upper.children[lower_key] = node
-        upper.order.append(lower_key)
+        upper.order.add(lower_key)
         for block_id in upper.blocks:
             self._node_of[block_id] = upper
         return upper
+
+    def _add_child(self, node: _Node, tokens: BlockTokens, block_id: int, depth: int) -> _Node:
+        """Begin a run below a node, with one block."""
+        child = _Node(parent=node, salt=node.salt, depth=depth, tokens=list(tokens), blocks=[block_id])
+        child.last_used = self._tick
+        node.children[tokens] = child
+        node.order.add(tokens)
+        if node.parent is None:
+            self._num_roots_with[tokens] = self._num_roots_with.get(tokens, 0) + 1
+        return child
 
     def _unlink(self, node: _Node, key: BlockTokens) -> None:
         """Remove an empty run from its parent, which may have become the end of its path."""
         parent = node.parent
         assert parent is not None
         del parent.children[key]
-        del parent.order[bisect_left(parent.order, key)]
+        parent.order.remove(key)
         if parent.parent is None:
             self._num_roots_with[key] -= 1
             if not self._num_roots_with[key]:

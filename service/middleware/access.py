@@ -14,6 +14,7 @@ from service.middleware.request_context import CONTEXT_KEY, RequestContext, new_
 from service.ports import Metrics
 
 UNMATCHED = "unmatched"
+PROBES = frozenset({"/health", "/ready", "/metrics", "/stats"})  # asked every second by machines: not worth a line
 KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 logger = logging.getLogger("pellucid.access")
@@ -60,7 +61,8 @@ class AccessMiddleware:
         status = exchange.status or 499
         seconds = self._clock.now() - context.arrival
         self._metrics.http_observed(context.route, method, status, seconds)
-        logger.info(
+        logger.log(
+            logging.DEBUG if context.route in PROBES else logging.INFO,
             "%s %s %d %.1f ms request=%s client=%s trace=%s",
             method, context.route, status, seconds * 1e3, context.request_id, context.client_request_id or "-",
             context.trace_id,

@@ -45,12 +45,16 @@ class Answer(Protocol):
         """Return the frames to send at once, before any token."""
         ...
 
-    def frames(self, delta: Delta) -> bytes:
-        """Return the frames for one delta; b"" while it is held back."""
+    def frames(self, delta: Delta, extras: Mapping[str, Any]) -> bytes:
+        """Return the frames for one delta; b"" while it is held back.
+
+        `extras` (timings, with the last delta of a call) go into its finish chunk when no usage chunk will follow:
+        nobody gets a chunk without choices who didn't ask for one.
+        """
         ...
 
-    def closing(self, usage: Usage | None, extras: Mapping[str, Any]) -> bytes:
-        """Return the frames after the last finish reason: what was asked for of usage and timings."""
+    def closing(self, usage: Usage, extras: Mapping[str, Any]) -> bytes:
+        """Return the frames after the last finish reason: the usage chunk if asked for, with `extras`, and the end."""
         ...
 
     def filler(self) -> bytes:

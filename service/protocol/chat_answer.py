@@ -74,21 +74,17 @@ class ChatAnswer:
             frames += [self._text_frame(index, self._reporting.prefix) for index in range(self._reporting.num_choices)]
         return b"".join(frames)
 
-    def frames(self, delta: Delta) -> bytes:
+    def frames(self, delta: Delta, extras: Mapping[str, Any]) -> bytes:
         if delta.prompt_logprobs:
             self._prompt_logprobs += delta.prompt_logprobs
         if self._is_plain and not self._prompt_logprobs:
             frame = self._text_frame(delta.index, delta.text) if delta.text else b""
         else:
             frame = self._rich_frame(delta)
-        return frame + self._finish_frame(delta) if delta.finish_reason else frame
+        return frame + self._finish_frame(delta, extras) if delta.finish_reason else frame
 
-    def closing(self, usage: Usage | None, extras: Mapping[str, Any]) -> bytes:
-        last: dict[str, Any] = {}
-        if self._reporting.usage and usage is not None:
-            last["usage"] = usage_object(usage)
-        last.update(extras)
-        return (self._chunk([], **last) if last else b"") + DONE
+    def closing(self, usage: Usage, extras: Mapping[str, Any]) -> bytes:
+        return (self._chunk([], usage=usage_object(usage), **extras) if self._reporting.usage else b"") + DONE
 
     def filler(self) -> bytes:
         return self._text_frame(0, "")
@@ -151,11 +147,11 @@ class ChatAnswer:
         self._choices[delta.index] = _Choice()
         return self._chunk([choice], **extras)
 
-    def _finish_frame(self, delta: Delta) -> bytes:
+    def _finish_frame(self, delta: Delta, extras: Mapping[str, Any]) -> bytes:
         choice = _stream_choice(delta.index, {}, delta.finish_reason)
         if delta.stop_reason is not None:
             choice["stop_reason"] = delta.stop_reason
-        return self._chunk([choice])
+        return self._chunk([choice], **({} if self._reporting.usage else extras))
 
     def _chunk(self, choices: list[dict[str, Any]], **extras: Any) -> bytes:
         return data_frame(encode_json({**self._identity.head(CHUNK), "choices": choices, **extras}))

@@ -78,19 +78,15 @@ class CompletionAnswer:
     def opening(self) -> bytes:
         return b""
 
-    def frames(self, delta: Delta) -> bytes:
+    def frames(self, delta: Delta, extras: Mapping[str, Any]) -> bytes:
         if self._is_plain:
             frame = self._text_frame(delta.index, delta.text) if delta.text else b""
         else:
             frame = self._rich_frame(delta)
-        return frame + self._finish_frame(delta) if delta.finish_reason else frame
+        return frame + self._finish_frame(delta, extras) if delta.finish_reason else frame
 
-    def closing(self, usage: Usage | None, extras: Mapping[str, Any]) -> bytes:
-        last: dict[str, Any] = {}
-        if self._reporting.usage and usage is not None:
-            last["usage"] = usage_object(usage)
-        last.update(extras)
-        return (self._chunk([], **last) if last else b"") + DONE
+    def closing(self, usage: Usage, extras: Mapping[str, Any]) -> bytes:
+        return (self._chunk([], usage=usage_object(usage), **extras) if self._reporting.usage else b"") + DONE
 
     def filler(self) -> bytes:
         return self._text_frame(0, "")
@@ -158,11 +154,11 @@ class CompletionAnswer:
     def _text_frame(self, index: int, text: str) -> bytes:
         return self._before[index] + encode_json(text) + self._after
 
-    def _finish_frame(self, delta: Delta) -> bytes:
+    def _finish_frame(self, delta: Delta, extras: Mapping[str, Any]) -> bytes:
         choice = {"index": delta.index, "text": "", "logprobs": None, "finish_reason": delta.finish_reason}
         if delta.stop_reason is not None:
             choice["stop_reason"] = delta.stop_reason
-        return self._chunk([choice])
+        return self._chunk([choice], **({} if self._reporting.usage else extras))
 
     def _chunk(self, choices: list[dict[str, Any]], **extras: Any) -> bytes:
         return data_frame(encode_json({**self._identity.head(KIND), "choices": choices, **extras}))

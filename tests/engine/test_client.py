@@ -5,6 +5,7 @@ import gc
 from collections.abc import Awaitable, Callable
 
 import pytest
+import uvloop
 
 from engine.client import AsyncEngine, EngineState
 from engine.errors import EngineUnavailableError
@@ -18,7 +19,7 @@ from tests.support.async_engine import (
     token_ids,
     until,
 )
-from tests.support.fake_core import MAX_PROMPT_TOKENS, FakeEngine
+from tests.support.fake_core import REFUSED_TOKEN, FakeEngine
 
 
 def with_engine(test: Callable[[AsyncEngine, FakeEngine, list[Event]], Awaitable[None]]) -> None:
@@ -78,12 +79,12 @@ def test_generate_slow_consumer_gets_several_steps_joined_and_nothing_lost() -> 
 
 def test_generate_refused_at_admission_yields_an_error_output_per_choice() -> None:
     async def body(engine: AsyncEngine, fake: FakeEngine, events: list[Event]) -> None:
-        outputs = await collect(engine.generate(make_request("a", n=2, prompt=range(MAX_PROMPT_TOKENS + 1))))
+        outputs = await collect(engine.generate(make_request("a", n=2, prompt=[REFUSED_TOKEN])))
         assert [(o.index, o.finish_reason, o.error_type) for o in outputs] == [
             (0, "error", "invalid_request_error"),
             (1, "error", "invalid_request_error"),
         ]
-        assert "1000001" in outputs[0].error
+        assert outputs[0].error == "`prompt` must not begin with 999"
         assert terminal_events(events, "a") == ["RequestRejected"]
         assert await collect(engine.generate(make_request("b"))) != []
 
@@ -367,3 +368,16 @@ def test_generate_before_it_is_ready_says_why() -> None:
             assert token_ids(await collect(engine.generate(make_request()))) == [0, 1, 2]
 
     asyncio.run(main())
+
+
+def test_client_on_uvloop_serves_the_same() -> None:
+    async def main() -> None:
+        fake, events = FakeEngine(), []
+        async with started_engine(fake, events=events) as engine:
+            requests = [make_request(f"r{i}", n=2, max_tokens=4, prompt=range(1, 20_001)) for i in range(20)]
+            results = await asyncio.gather(*(collect(engine.generate(request)) for request in requests))
+            assert all(token_ids(outputs, 1) == [100, 101, 102, 103] for outputs in results)
+        assert engine.state is EngineState.CLOSED
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+
+    uvloop.run(main())

@@ -4,6 +4,7 @@ import pytest
 
 from engine.events import RequestChunk, RequestScheduled, StepFinished
 from engine.sampling_params import SamplingParams
+from tests.support.liveness import run_watched
 from tests.support.plain_model import distinct_tokens, solo_output
 from tests.support.scripted_engine import ScriptedEngine
 
@@ -64,52 +65,39 @@ def test_32_requests_sharing_512_tokens_while_the_first_still_runs_compute_the_m
     check_outputs(engine, names, params)
 
 
-@pytest.mark.parametrize("budget", [64, 256, 512])
+@pytest.mark.parametrize("budget", [64, 100, 512, 640, 1064, 2048, 20_000])
 def test_32_requests_sharing_512_tokens_all_at_once_compute_the_minimum_exactly(budget: int) -> None:
-    """A step that ends with the system prompt has no budget left for a second request: every position once."""
+    """Whoever wants a block that an older one is about to write waits for it, whatever else the budget would allow."""
     engine = new_engine(budget=budget)
     params = SamplingParams(max_tokens=4, ignore_eos=True)
     names = [engine.add(prompt, params=params) for prompt in prompts()]
-    engine.run(max_steps=200)
+    run_watched(engine, max_steps=200)
     assert num_computed_prompt_tokens(engine) == MINIMUM
     check_outputs(engine, names, params)
 
 
-def minimum_all_at_once(budget: int) -> int:
-    """Return the fewest prompt tokens to compute when all arrive at once, admission is first come, first served, and
-    nobody waits for a sibling on purpose.
-
-    What is written in a step can be shared from the next step on, in full blocks. So whoever is admitted in the
-    very step that computes a part of the system prompt computes that part too; nothing else is computed twice.
-    """
-    length = NUM_SHARED + NUM_OWN
-    num_waiting, running = NUM_REQUESTS, list[int]()
-    num_shareable = total = 0
-    while num_waiting or running:
-        left, after = budget, list[int]()
-        for num_done in running:
-            share = min(length - num_done, left)
-            left, total = left - share, total + share
-            after.append(num_done + share)
-        while num_waiting and left:
-            share = min(length - num_shareable, left)
-            left, total, num_waiting = left - share, total + share, num_waiting - 1
-            after.append(num_shareable + share)
-        num_written = min(NUM_SHARED, max(after))
-        num_shareable = max(num_shareable, num_written // BLOCK_SIZE * BLOCK_SIZE)
-        running = [num_done for num_done in after if num_done < length]
-    return total
+def test_32_requests_all_at_once_with_room_for_all_wait_one_step_only() -> None:
+    engine = new_engine(budget=20_000)
+    for prompt in prompts():
+        engine.add(prompt, max_tokens=1)
+    engine.run(max_steps=2)
+    steps = [event.num_prefill_tokens for event in engine.events if isinstance(event, StepFinished)]
+    assert steps == [NUM_SHARED + NUM_OWN, (NUM_REQUESTS - 1) * NUM_OWN]
+    assert not engine.core.has_work
 
 
-@pytest.mark.parametrize("budget", [64, 100, 512, 513, 640, 1064, 2048])
-def test_32_requests_all_at_once_with_any_budget_compute_the_minimum_of_first_come_first_served(budget: int) -> None:
-    engine = new_engine(budget=budget)
-    params = SamplingParams(max_tokens=1)
-    names = [engine.add(prompt, params=params) for prompt in prompts()]
-    engine.run(max_steps=200)
-    assert num_computed_prompt_tokens(engine) == minimum_all_at_once(budget)
-    assert (minimum_all_at_once(budget) == MINIMUM) == (budget in (64, 512, 513))
-    check_outputs(engine, names, params)
+def test_waiting_for_a_sibling_that_is_aborted_goes_on_without_it() -> None:
+    engine = new_engine(budget=64)
+    params = SamplingParams(max_tokens=4, ignore_eos=True)
+    names = [engine.add(prompt, params=params) for prompt in prompts()[:3]]
+    for _ in range(3):
+        engine.step()
+    engine.abort(names[0])
+    run_watched(engine, max_steps=40)
+    assert num_computed_prompt_tokens(engine) == NUM_SHARED + 2 * NUM_OWN
+    for name, prompt in zip(names[1:], prompts()[1:3], strict=True):
+        assert engine.outputs[name, 0] == solo_output(prompt, params)[0]
+    engine.check_at_rest()
 
 
 def test_prompt_parting_inside_a_block_copies_it_and_computes_only_what_differs() -> None:

@@ -3,9 +3,11 @@
 import threading
 from collections.abc import Callable
 
+import msgspec
+
 from engine.clock import Clock
 from engine.config import EngineConfig
-from engine.errors import ContextLengthError
+from engine.errors import InvalidRequestError
 from engine.event_ledger import emit_arrived
 from engine.events import (
     EngineFailed,
@@ -21,11 +23,13 @@ from engine.events import (
 from engine.messages import ChoiceOutput, EngineInfo, StepOutput
 from engine.sequence import EngineRequest
 
-MAX_PROMPT_TOKENS = 1_000_000
+REFUSED_TOKEN = 999
 
 
 class FakeCore:
-    """Echoes: choice `index` of a request gets token ids 100 * index + 0, 1, 2 ... up to max_tokens.
+    """Counts: choice `index` of a request gets token ids 100 * index + 0, 1, 2 ... up to max_tokens.
+
+    A prompt that begins with REFUSED_TOKEN is refused at admission.
 
     Args:
         clock: stamps events.
@@ -47,7 +51,7 @@ class FakeCore:
             num_blocks=64,
             max_num_seqs=64,
             max_num_batched_tokens=512,
-            max_model_len=MAX_PROMPT_TOKENS,
+            max_model_len=1_000_000,
             prefix_cache=True,
         )
 
@@ -61,9 +65,8 @@ class FakeCore:
 
     def add(self, request: EngineRequest) -> None:
         emit_arrived(self._log, request)
-        num_tokens = len(request.prompt_token_ids)
-        if num_tokens > MAX_PROMPT_TOKENS:
-            error = ContextLengthError(num_requested_tokens=num_tokens, max_tokens=MAX_PROMPT_TOKENS)
+        if REFUSED_TOKEN in request.prompt_token_ids[:1]:
+            error = InvalidRequestError(f"`prompt` must not begin with {REFUSED_TOKEN}")
             self._log.emit(
                 RequestRejected, request_id=request.request_id, error_type=error.error_type, message=error.message
             )
@@ -177,7 +180,8 @@ class FakeEngine:
         raise_in_step: the number of the step that raises, in every life; 0 is never.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, num_parameters: int = 0) -> None:
+        self._num_parameters = num_parameters
         self.cores: list[FakeCore] = []
         self.gate = threading.Event()
         self.gate.set()
@@ -195,7 +199,7 @@ class FakeEngine:
         progress("warm-up")
         core = FakeCore(clock, self._before_step)
         self.cores.append(core)
-        return core, fake_info(config)
+        return core, msgspec.structs.replace(fake_info(config), num_parameters=self._num_parameters)
 
     def _before_step(self, step: int) -> None:
         if not self.gate.is_set():
@@ -216,7 +220,7 @@ def fake_info(config: EngineConfig) -> EngineInfo:
         device="cpu",
         threads=1,
         vocab_size=1000,
-        max_model_len=MAX_PROMPT_TOKENS,
+        max_model_len=1_000_000,
         block_size=16,
         num_kv_blocks=64,
         kv_cache_bytes=0,

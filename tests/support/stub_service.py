@@ -6,6 +6,7 @@ python -m tests.support.stub_service --port 8100 [--idle]
 import argparse
 import asyncio
 import itertools
+import threading
 import time
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
@@ -36,7 +37,8 @@ class Stub:
         broken: every route answers 500.
         num_stats: how often `/stats` was asked for.
         chats: bodies of the chats so far.
-        cancelled: chats whose client left before the end.
+        left: set when a chat's client left before the end.
+        asked: set at each `/stats`.
     """
 
     rate: float = 1.5
@@ -46,7 +48,8 @@ class Stub:
     broken: bool = False
     num_stats: int = 0
     chats: list[dict[str, Any]] = field(default_factory=list)
-    cancelled: int = 0
+    left: threading.Event = field(default_factory=threading.Event)
+    asked: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         now = time.monotonic()
@@ -69,6 +72,7 @@ class Stub:
 
     async def _stats(self, request: Request) -> Response:
         self.num_stats += 1
+        self.asked.set()
         if self.broken:
             return PlainTextResponse("broken", 500)
         self._load.run_until(time.monotonic())
@@ -129,7 +133,7 @@ class Stub:
                     finished = True
                     return
                 num_tokens += 1
-                yield self._chunk({"content": word + " "})
+                yield self._chunk({"content": word if num_tokens == 1 else f" {word}"})
             yield self._chunk({}, finish_reason="length" if num_tokens == limit else "stop")
             if body.get("stream_options", {}).get("include_usage"):
                 usage = {
@@ -143,7 +147,7 @@ class Stub:
             finished = True
         finally:
             if not finished:
-                self.cancelled += 1
+                self.left.set()
 
     def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
         return self._frame(choices=[{"index": 0, "delta": delta, "finish_reason": finish_reason}])

@@ -28,11 +28,13 @@ export class Header {
     this._serviceUrl = document.body.dataset.serviceUrl;
     this._feedState = "connecting";
     this._frame = null;
+    this._lastKnown = ""; // what to say of the numbers on the page, once there are any
   }
 
   frame(frame) {
     this._frame = frame;
     if (frame.connected) {
+      this._lastKnown = " The numbers below are the last ones known.";
       const { model, executor, num_blocks: blocks, block_size: size } = frame.stats.engine;
       setText(this._model, model || "no model yet");
       setText(this._executor, executor ? `${executor} · ${(blocks * size).toLocaleString("en-US")} KV tokens` : "");
@@ -52,6 +54,7 @@ export class Header {
     const links = { connecting: "connecting…", live: "live", stale: "stale", offline: "reconnecting…" };
     this._link.dataset.state = this._feedState;
     setText(this._link, links[this._feedState]);
+    document.body.classList.toggle("outdated", this._feedState !== "live" || state === "unreachable");
     this._showBanner(state);
   }
 
@@ -63,11 +66,13 @@ export class Header {
   }
 
   _bannerText(state) {
-    if (this._feedState === "offline") return "The dashboard’s own server doesn’t answer. Numbers below are the last ones known; reconnecting…";
-    if (this._feedState === "stale") return "No news for more than three seconds. Numbers below are the last ones known.";
+    if (this._feedState === "offline") return `The dashboard’s own server doesn’t answer; reconnecting.${this._lastKnown}`;
+    if (this._feedState === "stale") return `No news for more than three seconds.${this._lastKnown}`;
     if (!this._frame || state === "ready") return "";
     const why = reason(this._frame);
-    if (state === "unreachable") return `The service at ${this._serviceUrl} can’t be reached (${why}). Trying again every second; numbers below are the last ones known.`;
+    if (state === "unreachable") {
+      return `The service at ${this._serviceUrl} can’t be reached (${why}); trying again every second.${this._lastKnown}`;
+    }
     return `${STATES[state]}${why ? `: ${why}` : ""}. New requests are refused until it is ready.`;
   }
 }

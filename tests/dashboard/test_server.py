@@ -1,0 +1,194 @@
+"""The dashboard's server against a stand-in service, over real sockets."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from dashboard.server import create_app
+from tests.support.loopback import serving
+from tests.support.stub_service import MODEL, Stub
+
+CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True}
+
+
+@pytest.fixture
+def stub() -> Stub:
+    return Stub(rate=0.0, past_s=20.0)
+
+
+@contextmanager
+def dashboard_of(service_url: str, **options: object) -> Iterator[httpx.Client]:
+    app = create_app(service_url, **{"poll_interval_s": 0.05, **options})  # type: ignore[arg-type]
+    with serving(app) as url, httpx.Client(base_url=url, timeout=10.0, trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture
+def client(stub: Stub) -> Iterator[httpx.Client]:
+    with serving(stub.app()) as service_url, dashboard_of(service_url) as client:
+        yield client
+
+
+def frames(response: httpx.Response) -> Iterator[dict[str, object]]:
+    for line in response.iter_lines():
+        if line.startswith("data: "):
+            yield json.loads(line[6:])
+
+
+def test_page_names_the_service_and_keeps_to_itself(client: httpx.Client) -> None:
+    page = client.get("/")
+    assert page.status_code == 200
+    assert 'data-service-url="http://127.0.0.1:' in page.text
+    assert 'role="tab"' in page.text
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert page.headers["x-content-type-options"] == "nosniff"
+    assert page.headers["x-frame-options"] == "DENY"
+    module = client.get("/static/js/main.js")
+    assert module.headers["content-type"].startswith("text/javascript")
+    assert module.headers["cache-control"] == "no-cache"
+    assert client.get("/static/js/main.js", headers={"if-none-match": module.headers["etag"]}).status_code == 304
+
+
+def test_proxy_forwards_the_listed_routes(client: httpx.Client) -> None:
+    paths = ("/health", "/ready", "/info", "/stats", "/metrics", "/v1/models")
+    assert {path: client.get(f"/api{path}").status_code for path in paths} == dict.fromkeys(paths, 200)
+
+
+def test_proxy_forwards_nothing_else(client: httpx.Client) -> None:
+    for path in (
+        "/api/secret", "/api//secret", "/api/stats/../secret", "/api/http://127.0.0.1/secret", "/api/%2e%2e/secret",
+        "/api/stats/", "/api/STATS", "/api/v1/chat/completions", "/api/admin/drain",
+    ):  # fmt: skip
+        answer = client.get(path)
+        assert "not for the dashboard" not in answer.text, path
+        assert answer.status_code in (404, 405, 307), path
+
+
+def test_proxy_keeps_the_query_of_a_get(client: httpx.Client) -> None:
+    rows = client.get("/api/stats", params={"history_s": 3}).json()["history"]["t"]
+    assert len(rows) == 3
+
+
+def test_chat_is_streamed_byte_for_byte_as_it_comes(client: httpx.Client, stub: Stub) -> None:
+    stub.delay_s = 0.05
+    with client.stream("POST", "/api/v1/chat/completions", json=CHAT) as answer:
+        chunks = list(answer.iter_raw())
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.headers["x-request-id"] == "r-1"
+    assert len(chunks) > 10, "the proxy collected the stream before passing it on"
+    assert b"".join(chunks).endswith(b"data: [DONE]\n\n")
+    assert stub.chats == [CHAT]
+
+
+def test_client_that_leaves_ends_the_upstream_request(client: httpx.Client, stub: Stub) -> None:
+    forever = {**CHAT, "messages": [{"role": "user", "content": "forever"}], "max_tokens": 100_000}
+    with client.stream("POST", "/api/v1/chat/completions", json=forever) as answer:
+        next(answer.iter_raw())
+        assert not stub.left.is_set()
+    assert stub.left.wait(5)
+
+
+def test_refusal_of_the_service_passes_through(client: httpx.Client) -> None:
+    answer = client.post("/api/v1/chat/completions", json={"messages": [{"role": "user", "content": "refuse"}]})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "max_tokens"
+
+
+def test_post_from_another_site_or_in_another_form_is_refused(client: httpx.Client, stub: Stub) -> None:
+    path = "/api/v1/chat/completions"
+    assert client.post(path, json=CHAT, headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    assert client.post(path, content="{}", headers={"content-type": "text/plain"}).status_code == 415
+    assert client.post(path, content=b" " * (5 << 20), headers={"content-type": "application/json"}).status_code == 413
+    assert stub.chats == []
+
+
+def test_service_that_is_down_gives_502_in_the_error_form() -> None:
+    with dashboard_of("http://127.0.0.1:9") as client:
+        for answer in (client.get("/api/stats"), client.post("/api/v1/chat/completions", json=CHAT)):
+            assert answer.status_code == 502
+            assert answer.json()["error"]["type"] == "service_unavailable"
+        assert client.get("/healthz").json() == {"status": "ok", "watchers": 0}
+
+
+def test_api_key_goes_to_the_service_and_not_to_the_browser() -> None:
+    seen: list[str] = []
+
+    def upstream(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers["authorization"])
+        return httpx.Response(200, json={})
+
+    options = {"api_key": "s3cret", "transport": httpx.MockTransport(upstream)}
+    with dashboard_of("http://127.0.0.1:9", **options) as client:
+        assert client.get("/api/info").status_code == 200
+        assert "s3cret" not in client.get("/").text
+    assert seen == ["Bearer s3cret"]
+
+
+def test_live_feed_gives_history_first_and_then_only_new_rows(client: httpx.Client) -> None:
+    with client.stream("GET", "/live") as live:
+        feed = frames(live)
+        first = next(feed)
+        assert first["connected"] is True
+        assert first["ready"] == {"status": 200, "body": {"status": "ready"}}
+        rows = first["stats"]["history"]["t"]  # type: ignore[index]
+        assert len(rows) >= 18
+        later: list[int] = []
+        while not later:
+            later = next(feed)["stats"]["history"]["t"]  # type: ignore[index]
+        assert min(later) > max(rows)
+
+
+def test_live_feed_polls_once_for_all_watchers_and_not_at_all_for_none(client: httpx.Client, stub: Stub) -> None:
+    assert stub.num_stats == 0
+    with client.stream("GET", "/live") as one, client.stream("GET", "/live") as other:
+        both = zip(frames(one), frames(other), strict=False)
+        times = [(a["stats"]["t"], b["stats"]["t"]) for (a, b), _ in zip(both, range(8), strict=False)]  # type: ignore[index]
+        assert client.get("/healthz").json()["watchers"] == 2
+        assert stub.num_stats <= 14
+    assert len({a for a, _ in times} & {b for _, b in times}) >= 6, "two watchers are shown different polls"
+    stub.asked.clear()
+    while client.get("/healthz").json()["watchers"]:
+        pass
+    stub.asked.clear()
+    assert not stub.asked.wait(0.3), "the service is polled although nobody watches"
+
+
+def test_live_feed_says_when_the_service_is_down_and_recovers(stub: Stub) -> None:
+    reachable = threading.Event()
+
+    async def upstream(request: httpx.Request) -> httpx.Response:
+        if not reachable.is_set():
+            raise httpx.ConnectError("refused")
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(stub.app())) as inner:
+            answer = await inner.request(request.method, request.url)
+        return httpx.Response(answer.status_code, content=answer.content)
+
+    with (
+        dashboard_of("http://service", transport=httpx.MockTransport(upstream)) as client,
+        client.stream("GET", "/live") as live,
+    ):
+        feed = frames(live)
+        assert next(feed) == {"connected": False, "error": "refused", "ready": None, "stats": None}
+        reachable.set()
+        assert any(frame["connected"] for frame, _ in zip(feed, range(100), strict=False))
+        stub.broken = True
+        broken = next(frame for frame, _ in zip(feed, range(100), strict=False) if not frame["connected"])
+        assert broken["error"] == "GET /stats answered 500"
+
+
+def test_live_feed_refuses_statistics_in_another_form() -> None:
+    answer = httpx.MockTransport(lambda request: httpx.Response(200, json={"schema": "pellucid-stats", "version": 2}))
+    with dashboard_of("http://service", transport=answer) as client, client.stream("GET", "/live") as live:
+        assert "a form that this dashboard doesn't know" in str(next(frames(live))["error"])
+
+
+def test_live_feed_passes_on_why_the_service_is_not_ready(client: httpx.Client, stub: Stub) -> None:
+    stub.ready_body = {"status": "loading"}
+    with client.stream("GET", "/live") as live:
+        assert next(frames(live))["ready"] == {"status": 503, "body": {"status": "loading"}}
