@@ -10,8 +10,11 @@ from engine.core import EngineCore
 from engine.errors import ConfigError
 from engine.events import EngineStarted, EventLog
 from engine.execution.executor import Executor, ModelRunner
+from engine.execution.native_executor import NativeExecutor
 from engine.execution.reference import ReferenceExecutor
 from engine.execution.torch_executor import TorchExecutor
+from engine.kernels.build import find_library
+from engine.kernels.native_library import NativeLibrary
 from engine.kv.block_manager import BlockManager
 from engine.messages import EngineInfo
 from engine.model.load import LoadedModel, load_model
@@ -84,7 +87,7 @@ def assemble_core(
         max_model_len=scheduling.max_request_tokens,
         block_size=scheduling.block_size,
         num_kv_blocks=scheduling.num_kv_blocks,
-        kv_cache_bytes=num_slots * _kv_bytes_per_token(spec, dtype),
+        kv_cache_bytes=num_slots * _kv_bytes_per_token(spec, _dtype_name(config)),
         max_num_seqs=scheduling.max_num_seqs,
         max_num_batched_tokens=scheduling.max_num_batched_tokens,
         prefix_cache=scheduling.prefix_cache,
@@ -139,6 +142,9 @@ def _make_executor(
             raise ConfigError(f"`device` of the reference executor must be cpu, got {config.device}")
         oracle = ReferenceExecutor(model.spec, model.weights, num_blocks=num_blocks, block_size=block_size)
         return oracle, "float32", "cpu", torch.get_num_threads()
+    if config.executor == "native":
+        native = _make_native_executor(model, config, scheduling)
+        return native, native.dtype_name, "cpu", native.num_threads
     executor = TorchExecutor(
         model.spec,
         model.weights,
@@ -149,6 +155,27 @@ def _make_executor(
         threads=config.threads,
     )
     return executor, executor.dtype_name, str(executor.device), executor.num_threads
+
+
+def _make_native_executor(model: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig) -> NativeExecutor:
+    if config.dtype not in ("auto", "float32"):
+        raise ConfigError(f"`dtype` of the native executor must be auto or float32, got {config.dtype}")
+    if config.device not in ("auto", "cpu"):
+        raise ConfigError(f"`device` of the native executor must be cpu, got {config.device}")
+    library = find_library()
+    if library is None:
+        raise ConfigError("`executor` native needs its kernels built: run `python3 scripts/build_kernels.py`")
+    return NativeExecutor(
+        model.spec,
+        model.weights,
+        library=NativeLibrary(library),
+        num_blocks=scheduling.num_kv_blocks,
+        block_size=scheduling.block_size,
+        max_tokens=scheduling.max_num_batched_tokens,
+        max_positions=scheduling.max_request_tokens,
+        threads=config.threads or torch.get_num_threads(),
+        exact=config.dtype == "float32",
+    )
 
 
 def _warm_up(runner: ModelRunner[torch.Tensor], scheduling: SchedulerConfig, clock: Clock) -> None:
@@ -169,7 +196,9 @@ def _warm_up(runner: ModelRunner[torch.Tensor], scheduling: SchedulerConfig, clo
 
 
 def _dtype_name(config: EngineConfig) -> str:
-    """Return the dtype that the torch executor takes for `auto`."""
+    """Return the dtype of the KV cache, which is that of the torch executor's weights too."""
+    if config.executor == "native":
+        return "float32"
     if config.dtype != "auto":
         return config.dtype
     is_cpu = config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available())

@@ -6,7 +6,7 @@ import msgspec
 
 from engine.errors import ConfigError
 
-ExecutorName = Literal["auto", "torch", "reference"]
+ExecutorName = Literal["auto", "native", "torch", "reference"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 OverflowRule = Literal["reject", "truncate"]
 
@@ -58,7 +58,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         model: path of a `.gguf` or a Hugging Face directory, a catalogue name, a hub id, or `random:<preset>`.
-        dtype: of weights and computation; `auto` is float32 on CPUs.
+        dtype: of weights and computation; `auto` is float32 on CPUs, and the file's own precision on the native
+            executor.
         executor: `auto` takes the fastest one present.
         device: `auto`, `cpu`, `cuda`, `cuda:1` ...
         threads: compute threads on CPUs; 0 means one per physical core.

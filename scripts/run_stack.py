@@ -19,6 +19,7 @@ import webbrowser
 from pathlib import Path
 
 from bootstrap import ROOT, fail, reexec_inside
+from build_kernels import build_kernels
 from children import Child, StartError, free_ports, port_is_free
 from smoke import run_smoke
 
@@ -157,6 +158,15 @@ def fetch_model(name: str, *, quiet: bool) -> None:
         fail(f"the model {name!r} could not be fetched", result.returncode)
 
 
+def prepare_kernels(*, quiet: bool) -> None:
+    """Build the native kernels where that is possible; the stack runs without them."""
+    build = build_kernels(quiet=quiet)
+    if build.state == "failed":
+        print(f"[kernels] the build failed, the torch executor serves:\n{build.message}", file=sys.stderr)
+    elif not quiet:
+        print(f"[kernels] {build.state}: {build.message}", flush=True)
+
+
 def print_addresses(urls: dict[str, str], prometheus_missing: bool) -> None:
     print()
     for name, url in urls.items():
@@ -190,6 +200,7 @@ def main() -> int:
     args = parse_arguments()
     reexec_inside(quiet=args.json)
     os.chdir(ROOT)
+    prepare_kernels(quiet=args.json)
     fetch_model(args.model, quiet=args.json)
     if args.setup_only:
         if args.json:

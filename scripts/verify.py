@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from bootstrap import ROOT, reexec_inside
+from build_kernels import build_kernels
 
 TOOLS = {
     "chromium": ("chromium", "the dashboard's browser tests"),
@@ -95,6 +96,18 @@ def stage_imports(result: StageResult, options: Options) -> None:
     run_command(result, "import contracts", [str(lint_imports)])
 
 
+def stage_kernels(result: StageResult, options: Options) -> None:
+    """The native CPU kernels are built."""
+    build = build_kernels()
+    if build.state == "ready":
+        result.passed += 1
+    elif build.state == "failed" or options.strict:
+        result.failed += 1
+    else:
+        result.skipped += 1
+    result.notes.append(build.message)
+
+
 def stage_model(result: StageResult, options: Options) -> None:
     """The default model is in the cache, whole."""
     run_command(result, "models pull", [sys.executable, "-m", "service.cli", "models", "pull", "--json"])
@@ -155,6 +168,7 @@ STAGES: dict[str, Callable[[StageResult, Options], None]] = {
     "lint": stage_lint,
     "types": stage_types,
     "imports": stage_imports,
+    "kernels": stage_kernels,
     "model": stage_model,
     "tests": stage_tests,
     "stack": stage_stack,

@@ -13,6 +13,7 @@ import torch
 from engine.execution.reference import ReferenceExecutor
 from engine.execution.torch_executor import TorchExecutor
 from engine.model.load import LoadedModel, load_model
+from tests.support.native import native_executor
 from tests.support.paged_runs import PagedRun
 
 NEAR_TIE = 0.002
@@ -85,6 +86,17 @@ def test_torch_executor_all_prompts_in_one_batch_give_recorded_tokens(model: Loa
             run.step(*((seq, 1) for _, seq in unfinished))
     for case, seq in zip(RECORD.cases, seqs, strict=True):
         case.check_tokens(seq.output_token_ids)
+
+
+def test_native_executor_exact_mode_gives_recorded_tokens(model: LoadedModel) -> None:
+    executor = native_executor(model.spec, model.weights, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, exact=True)
+    run = PagedRun(executor, BLOCK_SIZE, NUM_BLOCKS)
+    for case in RECORD.cases:
+        seq = run.add(case.text, case.prompt_ids)
+        tokens = run.generate(seq, len(case.tokens))
+        case.check_first_step(run.logits[case.text, len(case.prompt_ids) - 1])
+        case.check_tokens(tokens)
+    executor.close()
 
 
 def test_reference_executor_gives_recorded_logits_and_first_tokens(model: LoadedModel) -> None:

@@ -8,6 +8,8 @@
 namespace pellucid {
 namespace {
 
+constexpr int kAttentionRows = 24;  // (query, head) pairs that share one pass over the keys; 8 queries of 3 heads
+
 float* floats(const AlignedMemory& memory) { return reinterpret_cast<float*>(memory.data()); }
 
 AlignedMemory float_rows(int64_t rows, int64_t width) { return AlignedMemory(size_t(rows * width) * sizeof(float)); }
@@ -34,16 +36,17 @@ Decoder::Decoder(const PellucidDecoderShape& shape, const float* cosines, const 
   delta_ = float_rows(rows, shape.hidden_size);
   qkv_ = float_rows(rows, q_size + 2 * kv_size);
   attended_ = float_rows(rows, q_size);
-  gate_up_ = float_rows(rows, 2 * int64_t(shape.intermediate_size));
+  gate_up_ = float_rows(rows, std::max<int64_t>(2 * int64_t(shape.intermediate_size), shape.hidden_size));
   activated_ = float_rows(rows, shape.intermediate_size);
   quantized_values_ = AlignedMemory(size_t(rows * widest));
   quantized_scales_ = float_rows(rows, widest / kBlock + 1);
   quantized_sums_ = float_rows(rows, widest / kBlock + 1);
-  seq_of_token_.resize(size_t(rows));
-  const int64_t longest = int64_t(shape.max_positions) + shape.block_size;
-  for (int i = 0; i < team_.size(); ++i) {
-    scores_.push_back(float_rows(shape.num_heads / shape.num_kv_heads, longest));
-  }
+  const int group = shape.num_heads / shape.num_kv_heads;
+  if (group > kMaxAttentionRows) throw std::invalid_argument("too many query heads share a KV head");
+  queries_per_tile_ = std::max(1, kAttentionRows / group);
+  tiles_.reserve(size_t(rows));
+  const int64_t longest = (int64_t(shape.max_positions) + kPanel - 1) / kPanel * kPanel;
+  for (int i = 0; i < team_.size(); ++i) scores_.push_back(float_rows(int64_t(queries_per_tile_) * group, longest));
 }
 
 void Decoder::set_weight(const std::string& name, const std::string& encoding, const uint8_t* data, int64_t num_rows,
@@ -103,9 +106,7 @@ void Decoder::forward(const PellucidBatch& batch, float* logits, PellucidObserve
   complete_ = true;
   if (batch.num_tokens > shape_.max_tokens) throw std::invalid_argument("more tokens than the step's scratch holds");
   if (batch.num_tokens == 0) return;
-  for (int s = 0; s < batch.num_seqs; ++s) {
-    for (int t = batch.query_start[s]; t < batch.query_start[s + 1]; ++t) seq_of_token_[size_t(t)] = s;
-  }
+  plan_attention(batch);
   for (Counter& counter : counters_) counter.value.store(0, std::memory_order_relaxed);
   team_.run([&](int thread) { run_phases(thread, batch, logits, observer); });
 }
@@ -140,7 +141,7 @@ void Decoder::run_phases(int thread, const PellucidBatch& batch, float* logits, 
     team_.barrier();
     rotate_and_store(layer, batch, thread);
     team_.barrier();
-    attend(layer, batch, thread);
+    attend(layer, batch, thread, counter());
     team_.barrier();
     quantize_rows(floats(attended_), int(q_size), rows, thread);
     team_.barrier();
@@ -231,7 +232,7 @@ void Decoder::quantize_rows(const float* x, int width, int num_rows, int thread)
 
 void Decoder::multiply(const Product* products, int count, const float* x, int num_rows, std::atomic<int>& next) {
   int total = 0;
-  for (int i = 0; i < count; ++i) total += products[i].matrix->view.num_panels();
+  for (int i = 0; i < count; ++i) total += num_panels(products[i].matrix->view);
   const int grab = std::max(1, std::min(kPanelsPerGrab * 8, total / (team_.size() * 4)));
   const QuantizedRows quantized{reinterpret_cast<int8_t*>(quantized_values_.data()), floats(quantized_scales_),
                                 floats(quantized_sums_)};
@@ -241,7 +242,7 @@ void Decoder::multiply(const Product* products, int count, const float* x, int n
     int last = std::min(total, first + grab);
     for (int i = 0; i < count && last > 0; ++i) {
       const PackedMatrix& matrix = products[i].matrix->view;
-      const int panels = matrix.num_panels(), from = std::max(0, first), to = std::min(panels, last);
+      const int panels = num_panels(matrix), from = std::max(0, first), to = std::min(panels, last);
       if (from < to) {
         if (matrix.format == Format::kFloat32) {
           kernels_->matmul_float(matrix, x, num_rows, from, to, products[i].out, products[i].stride);
@@ -292,19 +293,43 @@ void Decoder::rotate_and_store(Layer& layer, const PellucidBatch& batch, int thr
   }
 }
 
-void Decoder::attend(const Layer& layer, const PellucidBatch& batch, int thread) {
-  const int dim = shape_.head_dim, kv_heads = shape_.num_kv_heads, group = shape_.num_heads / kv_heads;
-  const int64_t width = int64_t(shape_.num_heads + 2 * kv_heads) * dim, q_size = int64_t(shape_.num_heads) * dim;
-  const int64_t block_stride = int64_t(kv_heads) * dim * shape_.block_size;
-  const float scale = 1.0f / std::sqrt(float(dim));
-  const int num_tasks = batch.num_tokens * kv_heads;
-  for (int task = thread; task < num_tasks; task += team_.size()) {
-    const int row = task / kv_heads, head = task % kv_heads, seq = seq_of_token_[size_t(row)];
-    kernels_->attention(floats(qkv_) + row * width + int64_t(head) * group * dim, floats(layer.keys),
-                        floats(layer.values), batch.block_tables + int64_t(seq) * batch.max_blocks,
-                        int(batch.positions[row]) + 1, shape_.block_size, dim, group, block_stride,
-                        int64_t(head) * dim * shape_.block_size, scale, floats(scores_[size_t(thread)]),
-                        floats(attended_) + row * q_size + int64_t(head) * group * dim);
+void Decoder::plan_attention(const PellucidBatch& batch) {
+  tiles_.clear();
+  for (int seq = 0; seq < batch.num_seqs; ++seq) {
+    const int stop = batch.query_start[seq + 1];
+    for (int row = batch.query_start[seq]; row < stop; row += queries_per_tile_) {
+      tiles_.push_back({seq, row, std::min(queries_per_tile_, stop - row)});
+    }
+  }
+}
+
+void Decoder::attend(const Layer& layer, const PellucidBatch& batch, int thread, std::atomic<int>& next) {
+  const int64_t dim = shape_.head_dim, kv_heads = shape_.num_kv_heads, group = shape_.num_heads / kv_heads;
+  const int64_t width = (shape_.num_heads + 2 * kv_heads) * dim, q_size = shape_.num_heads * dim;
+  const int num_tasks = int(tiles_.size()) * int(kv_heads);
+  for (;;) {
+    // Last tiles first: in a long prompt they see the most keys.
+    const int index = num_tasks - 1 - next.fetch_add(1, std::memory_order_relaxed);
+    if (index < 0) return;
+    const AttentionTile& tile = tiles_[size_t(index / kv_heads)];
+    const int64_t head = index % kv_heads;
+    AttentionTask task;
+    task.query = floats(qkv_) + tile.first_row * width + head * group * dim;
+    task.out = floats(attended_) + tile.first_row * q_size + head * group * dim;
+    task.query_stride = width;
+    task.out_stride = q_size;
+    task.keys = floats(layer.keys);
+    task.values = floats(layer.values);
+    task.block_table = batch.block_tables + int64_t(tile.seq) * batch.max_blocks;
+    task.block_stride = kv_heads * dim * shape_.block_size;
+    task.head_offset = head * dim * shape_.block_size;
+    task.num_queries = tile.num_queries;
+    task.group = int(group);
+    task.head_dim = int(dim);
+    task.block_size = shape_.block_size;
+    task.first_num_keys = int(batch.positions[tile.first_row]) + 1;
+    task.scale = attention_scale(shape_.head_dim);
+    kernels_->attention(task, floats(scores_[size_t(thread)]));
   }
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,7 +26,6 @@ struct PellucidBatch {
   const int64_t* positions;
   const int64_t* slot_mapping;
   const int32_t* query_start;
-  const int32_t* seq_lens;
   const int32_t* block_tables;
   const int64_t* logits_rows;
   const int64_t* block_copies;
@@ -70,7 +68,8 @@ class Decoder {
   void normalise_rows(const float* weight, const float* residual_delta, int num_rows, int thread);
   void quantize_rows(const float* x, int width, int num_rows, int thread);
   void rotate_and_store(Layer& layer, const PellucidBatch& batch, int thread);
-  void attend(const Layer& layer, const PellucidBatch& batch, int thread);
+  void plan_attention(const PellucidBatch& batch);
+  void attend(const Layer& layer, const PellucidBatch& batch, int thread, std::atomic<int>& next);
   void multiply(const Product* products, int count, const float* x, int num_rows, std::atomic<int>& next);
   std::atomic<int>& next_counter(int phase) { return counters_[size_t(phase) % kCounters].value; }
 
@@ -92,7 +91,11 @@ class Decoder {
   // Scratch, allocated once: rows are tokens of the step.
   AlignedMemory residual_, normed_, qkv_, attended_, gate_up_, activated_, delta_;
   AlignedMemory quantized_values_, quantized_scales_, quantized_sums_;
-  std::vector<int32_t> seq_of_token_;
+  struct AttentionTile {
+    int32_t seq, first_row, num_queries;  // neighbouring token rows of one sequence
+  };
+  std::vector<AttentionTile> tiles_;
+  int queries_per_tile_ = 1;
   std::vector<AlignedMemory> scores_;  // one for each thread
   Counter counters_[kCounters];
   ThreadTeam team_;

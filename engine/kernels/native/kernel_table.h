@@ -4,6 +4,7 @@
 // ascending order into one float accumulator per output, so that a row's result depends on neither the number of rows,
 // nor the tile, nor the thread that computes it.
 #pragma once
+#include <cmath>
 #include <cstdint>
 
 namespace pellucid {
@@ -26,9 +27,10 @@ struct PackedMatrix {
   const uint16_t* scales = nullptr;   // float16 [panel][block][16]
   const uint16_t* offsets = nullptr;  // float16 [panel][block][16], kUint4 only
 
-  int num_panels() const { return (num_outputs + kPanel - 1) / kPanel; }
-  int num_blocks() const { return num_inputs / kBlock; }
 };
+
+static inline int num_panels(const PackedMatrix& w) { return (w.num_outputs + kPanel - 1) / kPanel; }
+static inline int num_blocks(const PackedMatrix& w) { return w.num_inputs / kBlock; }
 
 // Rows of activations, quantised to 8 bits with one scale per block of 32.
 struct QuantizedRows {
@@ -36,6 +38,26 @@ struct QuantizedRows {
   float* scales;   // [row][num_blocks]
   float* sums;     // [row][num_blocks]: scale * sum of the block's values
 };
+
+constexpr int kMaxAttentionRows = 64;  // most num_queries * group of a task
+
+// A few queries at neighbouring positions of one sequence, and the heads that share a KV head.
+//   keys: float [block][kv_head][head_dim][block_size]; values: float [block][kv_head][block_size][head_dim]
+struct AttentionTask {
+  const float* query;           // [num_queries][query_stride], `group` heads of head_dim side by side
+  float* out;                   // [num_queries][out_stride], likewise
+  int64_t query_stride, out_stride;
+  const float* keys;
+  const float* values;
+  const int32_t* block_table;
+  int64_t block_stride;         // floats between blocks
+  int64_t head_offset;          // floats from a block's start to this KV head
+  int num_queries, group, head_dim, block_size;
+  int first_num_keys;           // keys that the first query sees; each later one sees one more
+  float scale;
+};
+
+static inline float attention_scale(int head_dim) { return 1.0f / std::sqrt(float(head_dim)); }
 
 struct KernelTable {
   const char* name;
@@ -51,12 +73,8 @@ struct KernelTable {
   void (*rms_norm)(const float* x, const float* weight, int size, float epsilon, float* out);
   // out[i] = silu(gate[i]) * up[i] (Shazeer, arXiv 2002.05202).
   void (*swiglu)(const float* gate, const float* up, int size, float* out);
-  // One query token, `group` heads that share a KV head, over `num_keys` keys of a paged cache, blocks in order.
-  //   query, out: float [group][head_dim]; scores: scratch, float [group][round up of num_keys to block_size]
-  //   keys: float [block][kv_head][head_dim][block_size]; values: float [block][kv_head][block_size][head_dim]
-  void (*attention)(const float* query, const float* keys, const float* values, const int32_t* block_table,
-                    int num_keys, int block_size, int head_dim, int group, int64_t block_stride, int64_t head_offset,
-                    float scale, float* scores, float* out);
+  // Attention of a task's queries; scores is scratch: float [num_queries * group][keys rounded up to 16].
+  void (*attention)(const AttentionTask& task, float* scores);
 };
 
 const KernelTable* portable_kernels();

@@ -44,16 +44,34 @@ uint16_t half_times_minus_8(uint16_t h) {
 
 }  // namespace
 
-void AlignedMemory::Free::operator()(uint8_t* p) const { std::free(p); }
-
-AlignedMemory::AlignedMemory(size_t bytes) {
-  const size_t alignment = bytes >= kHugePage ? kHugePage : 64;
-  size_ = (bytes + alignment - 1) / alignment * alignment;
-  data_.reset(static_cast<uint8_t*>(std::aligned_alloc(alignment, size_ ? size_ : alignment)));
-  if (!data_) throw std::bad_alloc();
+void FreeMemory::operator()(uint8_t* p) const {
 #if defined(__linux__)
-  if (alignment == kHugePage) madvise(data_.get(), size_, MADV_HUGEPAGE);
+  if (mapped_bytes) {
+    munmap(p, mapped_bytes);
+    return;
+  }
 #endif
+  std::free(p);
+}
+
+AlignedMemory::AlignedMemory(size_t bytes) : size_((bytes + 63) / 64 * 64) {
+#if defined(__linux__)
+  if (size_ >= kHugePage) {
+    // A mapping's pages are zero and cost nothing until touched. Trimmed to a huge page's boundary.
+    size_ = (size_ + kHugePage - 1) / kHugePage * kHugePage;
+    void* mapping = mmap(nullptr, size_ + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping == MAP_FAILED) throw std::bad_alloc();
+    uint8_t* start = static_cast<uint8_t*>(mapping);
+    const size_t skip = (kHugePage - reinterpret_cast<uintptr_t>(start) % kHugePage) % kHugePage;
+    if (skip) munmap(start, skip);
+    munmap(start + skip + size_, kHugePage - skip);
+    data_ = std::unique_ptr<uint8_t, FreeMemory>(start + skip, FreeMemory{size_});
+    madvise(start + skip, size_, MADV_HUGEPAGE);
+    return;
+  }
+#endif
+  data_.reset(static_cast<uint8_t*>(std::aligned_alloc(64, size_ ? size_ : 64)));
+  if (!data_) throw std::bad_alloc();
   std::memset(data_.get(), 0, size_);
 }
 
@@ -70,11 +88,11 @@ void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int nu
   view.format = format;
   view.num_outputs = num_outputs;
   view.num_inputs = num_inputs;
-  const size_t panels = size_t(view.num_panels());
+  const size_t panels = size_t(num_panels(view));
   if (format == Format::kFloat32) {
     matrix.values = AlignedMemory(panels * size_t(num_inputs) * kPanel * sizeof(float));
   } else {
-    const size_t blocks = panels * size_t(view.num_blocks());
+    const size_t blocks = panels * size_t(num_blocks(view));
     matrix.values = AlignedMemory(blocks * (format == Format::kUint4 ? 256 : 512));
     matrix.scales = AlignedMemory(blocks * kPanel * 2);
     view.scales = reinterpret_cast<const uint16_t*>(matrix.scales.data());
@@ -88,7 +106,7 @@ void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int nu
 
 void pack_rows(OwnedMatrix& matrix, const std::string& encoding, const uint8_t* data, int first_output, int num_rows) {
   const PackedMatrix& view = matrix.view;
-  const int num_inputs = view.num_inputs, num_blocks = view.num_blocks();
+  const int num_inputs = view.num_inputs, blocks_a_row = num_blocks(view);
   if (format_of(encoding, num_inputs) != view.format) throw std::invalid_argument("mixed formats in one matrix");
   uint16_t* scales = reinterpret_cast<uint16_t*>(matrix.scales.data());
   uint16_t* offsets = reinterpret_cast<uint16_t*>(matrix.offsets.data());
@@ -101,9 +119,9 @@ void pack_rows(OwnedMatrix& matrix, const std::string& encoding, const uint8_t* 
       continue;
     }
     const int block_bytes = encoding == "Q4_0" ? 18 : encoding == "Q4_1" ? 20 : 34;
-    for (int b = 0; b < num_blocks; ++b) {
-      const uint8_t* in = data + (size_t(r) * num_blocks + b) * block_bytes;
-      const size_t block = size_t(panel) * num_blocks + b;
+    for (int b = 0; b < blocks_a_row; ++b) {
+      const uint8_t* in = data + (size_t(r) * blocks_a_row + b) * block_bytes;
+      const size_t block = size_t(panel) * blocks_a_row + b;
       uint16_t scale, offset;
       std::memcpy(&scale, in, 2);
       scales[block * kPanel + lane] = scale;
@@ -132,8 +150,8 @@ void unpack_row(const PackedMatrix& matrix, int output, float* out) {
     for (int k = 0; k < matrix.num_inputs; ++k) out[k] = in[size_t(k) * kPanel];
     return;
   }
-  for (int b = 0; b < matrix.num_blocks(); ++b) {
-    const size_t block = size_t(panel) * matrix.num_blocks() + b;
+  for (int b = 0; b < num_blocks(matrix); ++b) {
+    const size_t block = size_t(panel) * num_blocks(matrix) + b;
     const float scale = half_to_float(matrix.scales[block * kPanel + lane]);
     if (matrix.format == Format::kUint8) {
       const uint8_t* in = static_cast<const uint8_t*>(matrix.values) + block * 512;

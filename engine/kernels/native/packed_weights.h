@@ -9,7 +9,12 @@
 
 namespace pellucid {
 
-// Memory aligned to a huge page, and advised to use them.
+struct FreeMemory {
+  size_t mapped_bytes = 0;  // 0: from the heap
+  void operator()(uint8_t* p) const;
+};
+
+// Zeroed memory; a large piece is aligned to huge pages and advised to use them, and takes memory only where touched.
 class AlignedMemory {
  public:
   AlignedMemory() = default;
@@ -18,10 +23,7 @@ class AlignedMemory {
   size_t size() const { return size_; }
 
  private:
-  struct Free {
-    void operator()(uint8_t* p) const;
-  };
-  std::unique_ptr<uint8_t, Free> data_;
+  std::unique_ptr<uint8_t, FreeMemory> data_;
   size_t size_ = 0;
 };
 
@@ -30,8 +32,8 @@ struct OwnedMatrix {
   AlignedMemory values, scales, offsets;
 };
 
-// Packs rows of `encoding` (`F32`, `Q8_0`, `Q4_0`, `Q4_1`); throws std::invalid_argument for anything else.
-// Several sources can be stacked: `rows` of each follow one another as outputs first_output...
+// Packs rows of `encoding` (`F32`, `Q8_0`, `Q4_0`, `Q4_1`) as outputs first_output...; throws std::invalid_argument for
+// anything else. No value changes: all three block formats have an exact packed form.
 void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int num_inputs);
 void pack_rows(OwnedMatrix& matrix, const std::string& encoding, const uint8_t* data, int first_output, int num_rows);
 Format format_of(const std::string& encoding, int num_inputs);

@@ -1,0 +1,109 @@
+// Single kernels through C, for tests and measurements; the decoder calls the same tables without these detours.
+#include <stdexcept>
+#include <vector>
+
+#include "c_boundary.h"
+#include "instruction_sets.h"
+#include "packed_weights.h"
+
+namespace {
+
+using namespace pellucid;
+
+const KernelTable& kernels_of(const char* instruction_set) {
+  const KernelTable* kernels = find_kernels(instruction_set);
+  if (!kernels) throw std::invalid_argument(std::string("this machine has no ") + instruction_set);
+  return *kernels;
+}
+
+}  // namespace
+
+extern "C" {
+
+// y [num_rows][num_outputs] = x [num_rows][num_inputs] times the rows of weights, which are in `encoding`.
+PELLUCID_EXPORT int32_t pellucid_matmul(const char* instruction_set, const char* encoding, const uint8_t* weights,
+                                        int32_t num_outputs, int32_t num_inputs, const float* x, int32_t num_rows,
+                                        float* y, char* message, int32_t size) {
+  return guarded(message, size, [&] {
+    const KernelTable& kernels = kernels_of(instruction_set);
+    OwnedMatrix matrix;
+    allocate_matrix(matrix, format_of(encoding, num_inputs), num_outputs, num_inputs);
+    pack_rows(matrix, encoding, weights, 0, num_outputs);
+    const int panels = num_panels(matrix.view);
+    if (matrix.view.format == Format::kFloat32) {
+      kernels.matmul_float(matrix.view, x, num_rows, 0, panels, y, num_outputs);
+      return;
+    }
+    const int64_t blocks = num_blocks(matrix.view);
+    std::vector<int8_t> values(size_t(num_rows) * size_t(num_inputs));
+    std::vector<float> scales(size_t(num_rows * blocks)), sums(size_t(num_rows * blocks));
+    for (int64_t row = 0; row < num_rows; ++row) {
+      kernels.quantize_row(x + row * num_inputs, num_inputs, values.data() + row * num_inputs,
+                           scales.data() + row * blocks, sums.data() + row * blocks);
+    }
+    const QuantizedRows rows{values.data(), scales.data(), sums.data()};
+    kernels.matmul_quantized(matrix.view, rows, num_rows, 0, panels, y, num_outputs);
+  });
+}
+
+// out [num_rows][num_inputs] = the weights as floats, after packing.
+PELLUCID_EXPORT int32_t pellucid_unpack(const char* encoding, const uint8_t* weights, int32_t num_outputs,
+                                        int32_t num_inputs, float* out, char* message, int32_t size) {
+  return guarded(message, size, [&] {
+    OwnedMatrix matrix;
+    allocate_matrix(matrix, format_of(encoding, num_inputs), num_outputs, num_inputs);
+    pack_rows(matrix, encoding, weights, 0, num_outputs);
+    for (int output = 0; output < num_outputs; ++output) {
+      unpack_row(matrix.view, output, out + int64_t(output) * num_inputs);
+    }
+  });
+}
+
+// values [num_inputs], scales and sums [num_inputs / 32].
+PELLUCID_EXPORT int32_t pellucid_quantize_row(const char* instruction_set, const float* x, int32_t num_inputs,
+                                              int8_t* values, float* scales, float* sums, char* message,
+                                              int32_t size) {
+  return guarded(message, size, [&] { kernels_of(instruction_set).quantize_row(x, num_inputs, values, scales, sums); });
+}
+
+PELLUCID_EXPORT int32_t pellucid_rms_norm(const char* instruction_set, const float* x, const float* weight,
+                                          int32_t width, float epsilon, float* out, char* message, int32_t size) {
+  return guarded(message, size, [&] { kernels_of(instruction_set).rms_norm(x, weight, width, epsilon, out); });
+}
+
+PELLUCID_EXPORT int32_t pellucid_swiglu(const char* instruction_set, const float* gate, const float* up, int32_t width,
+                                        float* out, char* message, int32_t size) {
+  return guarded(message, size, [&] { kernels_of(instruction_set).swiglu(gate, up, width, out); });
+}
+
+// Attention of num_queries neighbouring queries over one KV head; query and out: [num_queries][group][head_dim],
+// keys: [block][num_kv_heads][head_dim][block_size], values: [block][num_kv_heads][block_size][head_dim].
+PELLUCID_EXPORT int32_t pellucid_attention(const char* instruction_set, const float* query, const float* keys,
+                                           const float* values, const int32_t* block_table, int32_t num_queries,
+                                           int32_t group, int32_t head_dim, int32_t block_size, int32_t num_kv_heads,
+                                           int32_t kv_head, int32_t first_num_keys, float* out, char* message,
+                                           int32_t size) {
+  return guarded(message, size, [&] {
+    const KernelTable& kernels = kernels_of(instruction_set);
+    if (num_queries * group > kMaxAttentionRows) throw std::invalid_argument("too many rows for one task");
+    AttentionTask task;
+    task.query = query;
+    task.out = out;
+    task.query_stride = task.out_stride = int64_t(group) * head_dim;
+    task.keys = keys;
+    task.values = values;
+    task.block_table = block_table;
+    task.block_stride = int64_t(num_kv_heads) * head_dim * block_size;
+    task.head_offset = int64_t(kv_head) * head_dim * block_size;
+    task.num_queries = num_queries;
+    task.group = group;
+    task.head_dim = head_dim;
+    task.block_size = block_size;
+    task.first_num_keys = first_num_keys;
+    task.scale = attention_scale(head_dim);
+    const int64_t keys_a_row = (first_num_keys + num_queries + kPanel - 1) / kPanel * kPanel;
+    AlignedMemory scores(size_t(num_queries * group * keys_a_row) * sizeof(float));
+    kernels.attention(task, reinterpret_cast<float*>(scores.data()));
+  });
+}
+}

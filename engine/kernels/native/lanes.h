@@ -1,0 +1,141 @@
+// Sixteen floats side by side in the widest registers of the instruction set, and the scalar pieces that go with them.
+//
+// Every fused multiply-add is written out (the build turns the compiler's own contraction off), so that a vector body
+// and a scalar rest give the same bits. Included once per instruction set, hence the unnamed namespace; nothing here may
+// become a shared symbol, or a baseline machine could be linked to AVX-512 code.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#include "kernel_table.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#if defined(__GNUC__) && !defined(__clang__)
+// Vectors never cross a shared symbol here, so how they are passed is nobody's business.
+#pragma GCC diagnostic ignored "-Wpsabi"
+#if defined(__AVX512F__)
+// GCC 12's own header has intrinsics that start from a deliberately undefined register.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#endif
+
+namespace pellucid {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kRegisterBytes = 64;
+constexpr int kTileRows = 4, kTileVectors = 4;  // 16 of 32 registers accumulate
+#elif defined(__AVX2__)
+constexpr int kRegisterBytes = 32;
+constexpr int kTileRows = 2, kTileVectors = 2;  // 8 of 16
+#else
+constexpr int kRegisterBytes = 16;
+constexpr int kTileRows = 1, kTileVectors = 2;  // 8 of 16
+#endif
+constexpr int kParts = 64 / kRegisterBytes;
+
+typedef float Register __attribute__((vector_size(kRegisterBytes)));
+
+struct Lanes {
+  Register part[kParts];
+};
+
+inline float multiply_add(float a, float b, float c) {
+#if defined(__FMA__)
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+inline Register multiply_add(Register a, Register b, Register c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__FMA__)
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+inline Lanes broadcast(float x) {
+  Lanes out;
+  for (int i = 0; i < kParts; ++i) out.part[i] = x - Register{};
+  return out;
+}
+
+inline Lanes zeros() {
+  Lanes out;
+  for (int i = 0; i < kParts; ++i) out.part[i] = Register{};
+  return out;
+}
+
+inline Lanes load(const float* p) {
+  Lanes out;
+  std::memcpy(&out, p, sizeof(out));
+  return out;
+}
+
+inline void store(float* p, Lanes v) { std::memcpy(p, &v, sizeof(v)); }
+
+inline Lanes multiply_add(Lanes a, Lanes b, Lanes c) {
+  for (int i = 0; i < kParts; ++i) c.part[i] = multiply_add(a.part[i], b.part[i], c.part[i]);
+  return c;
+}
+
+inline float half_to_float(uint16_t h) {
+#if defined(__F16C__)
+  return _cvtsh_ss(h);
+#else
+  const uint32_t sign = uint32_t(h & 0x8000u) << 16, exponent = (h >> 10) & 31u, mantissa = h & 1023u;
+  if (exponent == 0) {
+    const float value = float(mantissa) * 0x1p-24f;
+    return sign ? -value : value;
+  }
+  const uint32_t bits =
+      exponent == 31 ? sign | 0x7f800000u | (mantissa << 13) : sign | ((exponent + 112) << 23) | (mantissa << 13);
+  float out;
+  std::memcpy(&out, &bits, 4);
+  return out;
+#endif
+}
+
+constexpr float kRoundingMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to the nearest integer, ties to even
+
+// Nearest integer of |x| < 2^22.
+inline int32_t round_to_int(float x) {
+  const float shifted = x + kRoundingMagic;
+  int32_t bits;
+  std::memcpy(&bits, &shifted, 4);
+  return bits - 0x4b400000;
+}
+
+// e^x for x in -87..88, clamped to it; NaN stays NaN. Cody-Waite reduction and a degree-6 polynomial (Cephes expf);
+// relative error below 3e-7.
+inline float exp_approx(float x) {
+  x = x < -87.0f ? -87.0f : x;
+  x = x > 88.0f ? 88.0f : x;
+  const float shifted = x * 1.44269504088896341f + kRoundingMagic;
+  const float n = shifted - kRoundingMagic;
+  float r = multiply_add(n, -0.693359375f, x);
+  r = multiply_add(n, 2.12194440e-4f, r);
+  float p = 1.9875691500e-4f;
+  p = multiply_add(p, r, 1.3981999507e-3f);
+  p = multiply_add(p, r, 8.3334519073e-3f);
+  p = multiply_add(p, r, 4.1665795894e-2f);
+  p = multiply_add(p, r, 1.6666665459e-1f);
+  p = multiply_add(p, r, 5.0000001201e-1f);
+  p = multiply_add(p * r, r, r + 1.0f);
+  uint32_t bits;
+  std::memcpy(&bits, &shifted, 4);
+  bits = (bits << 23) + 0x3f800000u;  // 2^n
+  float power;
+  std::memcpy(&power, &bits, 4);
+  return p * power;
+}
+
+}  // namespace
+}  // namespace pellucid

@@ -1,0 +1,63 @@
+"""Setting: which C++ compiler builds the native kernels, and where what it builds is kept."""
+
+import os
+import platform
+import shutil
+import struct
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.model.cache_dir import models_cache_dir
+
+_CANDIDATES = ("g++", "clang++", "c++")
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """A C++ compiler.
+
+    Attributes:
+        compiler: its path.
+        version: the first line of what `--version` says.
+    """
+
+    compiler: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What an artefact must be made for, so that this interpreter can load it.
+
+    Attributes:
+        machine: as `platform.machine()` says it, lower case; `amd64` is `x86_64` and `arm64` is `aarch64`.
+        bits: word size, 32 or 64.
+    """
+
+    machine: str
+    bits: int
+
+
+def this_interpreter() -> Target:
+    """Return the running interpreter's machine and word size."""
+    machine = platform.machine().lower()
+    return Target({"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine), 8 * struct.calcsize("P"))
+
+
+def find_toolchain() -> Toolchain | None:
+    """Return the compiler named by `$CXX`, else the first of g++, clang++ and c++ that runs; None without one."""
+    named = os.environ.get("CXX", "")
+    for name in (named,) if named else _CANDIDATES:
+        path = shutil.which(name)
+        if path is None:
+            continue
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+        if said.returncode == 0 and said.stdout:
+            return Toolchain(path, said.stdout.splitlines()[0])
+    return None
+
+
+def kernels_cache_dir() -> Path:
+    """Return `pellucid/kernels` in the user's cache directory. It may be absent."""
+    return models_cache_dir().parent / "kernels"

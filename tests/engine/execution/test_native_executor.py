@@ -1,0 +1,268 @@
+"""The native executor against the oracle and the torch executor, and what it does with bad input."""
+
+import gc
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine.build import assemble_core
+from engine.clock import ManualClock
+from engine.config import EngineConfig
+from engine.errors import ConfigError
+from engine.execution.forward_batch import build_forward_batch
+from engine.execution.native_executor import NativeExecutor
+from engine.execution.reference import ReferenceExecutor
+from engine.model.load import load_model
+from engine.model.spec import DecoderSpec
+from engine.model.weights import Weights
+from engine.schedule import Schedule, ScheduledSequence
+from tests.support.native import (
+    ALL_INSTRUCTION_SETS,
+    PACKABLE_SPEC,
+    library_for,
+    native_executor,
+    native_library,
+    quantized_weights,
+)
+from tests.support.paged_runs import PagedRun
+from tests.support.tiny_models import TINY_SPECS, tiny_weights
+
+BLOCK_SIZE = 4
+NUM_BLOCKS = 64
+
+
+def prompt(length: int, *, seed: int = 0) -> list[int]:
+    return [int(token) for token in np.random.default_rng(seed).integers(0, 131, length)]
+
+
+def native_run(spec: DecoderSpec, weights: Weights | None = None, **settings: object) -> PagedRun:
+    executor = native_executor(spec, weights or tiny_weights(spec), **settings)
+    return PagedRun(executor, BLOCK_SIZE, NUM_BLOCKS, seed=1)
+
+
+def oracle_run(spec: DecoderSpec, weights: Weights) -> PagedRun:
+    executor = ReferenceExecutor(spec, weights, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=torch.float64)
+    return PagedRun(executor, BLOCK_SIZE, NUM_BLOCKS)
+
+
+def largest_difference(a: PagedRun, b: PagedRun) -> float:
+    assert a.logits.keys() == b.logits.keys()
+    return max(float((a.logits[key].double() - b.logits[key].double()).abs().max()) for key in a.logits)
+
+
+@pytest.mark.parametrize("instruction_set", ALL_INSTRUCTION_SETS)
+@pytest.mark.parametrize("family", TINY_SPECS)
+def test_native_executor_every_family_matches_exact_reference(family: str, instruction_set: str) -> None:
+    spec = TINY_SPECS[family]
+    ours, exact = native_run(spec, instruction_set=instruction_set), oracle_run(spec, tiny_weights(spec))
+    mine, oracle = (run.add("a", prompt(37), all_rows=True) for run in (ours, exact))
+    assert ours.generate(mine, 20) == exact.generate(oracle, 20)
+    assert largest_difference(ours, exact) < 1e-4
+
+
+@pytest.mark.parametrize("instruction_set", ALL_INSTRUCTION_SETS)
+@pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q8_0"])
+def test_native_executor_packed_weights_stay_near_exact_reference(encoding: str, instruction_set: str) -> None:
+    """Activations in 8 bits move logits by a few percent of their spread; exact mode doesn't move them."""
+    weights = quantized_weights(PACKABLE_SPEC, encoding)
+    exact = oracle_run(PACKABLE_SPEC, weights)
+    exact.generate(exact.add("a", prompt(37), all_rows=True), 1)
+    packed = native_run(PACKABLE_SPEC, weights, instruction_set=instruction_set)
+    packed.generate(packed.add("a", prompt(37), all_rows=True), 1)
+    true = torch.stack(list(exact.logits.values()))
+    error = torch.stack(list(packed.logits.values())).double() - true
+    assert 0 < float(error.std() / true.std()) < 0.08
+    floats = native_run(PACKABLE_SPEC, weights, instruction_set=instruction_set, exact=True)
+    floats.generate(floats.add("a", prompt(37), all_rows=True), 1)
+    assert largest_difference(floats, exact) < 1e-4
+
+
+def test_native_executor_dtype_name_is_the_precision_of_most_weights() -> None:
+    weights = quantized_weights(PACKABLE_SPEC, "Q8_0")
+    assert native_executor(PACKABLE_SPEC, weights).dtype_name == "Q8_0"
+    assert native_executor(PACKABLE_SPEC, weights, exact=True).dtype_name == "float32"
+
+
+def test_native_executor_instruction_sets_agree_to_rounding() -> None:
+    weights = quantized_weights(PACKABLE_SPEC, "Q4_1")
+    runs = []
+    for name in native_library().instruction_sets():
+        runs.append(native_run(PACKABLE_SPEC, weights, instruction_set=name))
+        runs[-1].generate(runs[-1].add("a", prompt(37), all_rows=True), 1)
+    assert max(largest_difference(runs[0], other) for other in runs) < 0.2
+
+
+def test_native_executor_copied_block_serves_as_own_prefix() -> None:
+    run = native_run(TINY_SPECS["llama"])
+    plain = run.add("plain", prompt(10))
+    expected = run.generate(plain, 3)
+    fork = run.add("fork", prompt(10))
+    copy = 60
+    fork.block_table = [*plain.block_table[:2], copy]
+    fork.num_computed_tokens = 9
+    run.step((fork, 1), copies=((plain.block_table[2], copy),))
+    run.append_greedy(fork)
+    run.step((fork, 1))
+    run.append_greedy(fork)
+    assert fork.output_token_ids == expected[:2]
+
+
+def test_native_executor_block_that_is_source_and_target_is_read_before_written() -> None:
+    run = native_run(TINY_SPECS["llama"])
+    first, second = run.add("first", prompt(9)), run.add("second", prompt(9, seed=5))
+    expected = [run.generate(first, 2), run.generate(second, 2)]
+    moved = [run.add("moved first", prompt(9)), run.add("moved second", prompt(9, seed=5))]
+    spare = run.add("spare", prompt(12))
+    run.step((spare, 12))
+    a, b, c = first.block_table[2], second.block_table[2], spare.block_table[2]
+    moved[0].block_table, moved[1].block_table = [*first.block_table[:2], b], [*second.block_table[:2], c]
+    for seq in moved:
+        seq.num_computed_tokens = 8
+    run.step(*((seq, 1) for seq in moved), copies=((b, c), (a, b)))
+    for seq, tokens in zip(moved, expected, strict=True):
+        assert run.append_greedy(seq) == tokens[0]
+
+
+def test_native_executor_nan_weight_gives_nan_logits() -> None:
+    """In any matrix or norm; garbage that looks like numbers would be served as text."""
+    spec = PACKABLE_SPEC
+    for name in (
+        "layers.0.q.weight",
+        "layers.1.k.weight",
+        "layers.1.v.weight",
+        "layers.2.down.weight",
+        "final_norm.weight",
+    ):
+        weights = quantized_weights(spec, "F32")
+        values = weights[name].to_float32()
+        values[..., 3] = np.nan
+        broken = {**weights.tensors, name: type(weights[name])(name, values)}
+        run = native_run(spec, Weights(broken))
+        seq = run.add("a", prompt(7))
+        run.step((seq, 7))
+        assert torch.isnan(run.last_logits(seq)).all(), name
+
+
+def test_native_executor_observer_sees_every_layer_and_changes_nothing() -> None:
+    plain, observed = native_run(PACKABLE_SPEC), native_run(PACKABLE_SPEC)
+    expected = plain.generate(plain.add("a", prompt(9)), 2)
+    seen: list[tuple[int, tuple[int, ...]]] = []
+    executor = observed.executor
+    assert isinstance(executor, NativeExecutor)
+    executor.observe_layers(lambda layer, residual: seen.append((layer, residual.shape)))
+    assert observed.generate(observed.add("a", prompt(9)), 2) == expected
+    assert seen == [(layer, (tokens, 64)) for tokens in (9, 1) for layer in range(3)]
+    assert largest_difference(plain, observed) == 0
+    executor.observe_layers(None)
+    observed.generate(observed.add("b", prompt(9)), 1)
+    assert len(seen) == 6
+
+
+def test_native_executor_step_without_logits_rows_and_empty_step() -> None:
+    run = native_run(PACKABLE_SPEC)
+    seq = run.add("a", prompt(9))
+    run.step((seq, 4))
+    run.step((seq, 5))
+    assert run.last_logits(seq).shape == (131,)
+    batch, _ = build_forward_batch(Schedule(entries=()), block_size=BLOCK_SIZE)
+    assert run.executor.execute(batch).shape == (0, 131)
+
+
+@pytest.mark.parametrize("bad", ["token", "position", "slot", "block", "too many"])
+def test_native_executor_wrong_batch_is_stopped_before_the_kernels(bad: str) -> None:
+    run = native_run(PACKABLE_SPEC, max_tokens=8)
+    length = {"too many": 9, "position": 257}.get(bad, 3)
+    seq = run.add("a", [131 if bad == "token" else 1] * length)
+    seq.block_table = [64] if bad == "block" else [1] * 65
+    seq.num_computed_tokens = 256 if bad == "position" else 0
+    count = seq.num_tokens - seq.num_computed_tokens
+    entry = ScheduledSequence(
+        seq=seq, start=seq.num_computed_tokens, num_tokens=count, is_decode=False, needs_sample=True
+    )
+    batch, _ = build_forward_batch(Schedule(entries=(entry,)), block_size=BLOCK_SIZE)
+    if bad == "slot":
+        batch.slot_mapping[1] = -1
+    with pytest.raises(AssertionError):
+        run.executor.execute(batch)
+
+
+def test_native_executor_settings_that_cannot_be_met_are_named() -> None:
+    spec = PACKABLE_SPEC
+    with pytest.raises(ConfigError, match="this machine has no sse9"):
+        NativeExecutor(
+            spec, tiny_weights(spec), library=native_library(), num_blocks=4, block_size=4, max_tokens=4,
+            max_positions=16, threads=1, instruction_set="sse9",
+        )  # fmt: skip
+    with pytest.raises(ConfigError, match="`threads`"):
+        native_executor(spec, tiny_weights(spec), threads=1000)
+    incomplete = Weights({name: tensor for name, tensor in tiny_weights(spec).items() if "down" not in name})
+    run = native_run(spec, incomplete)
+    seq = run.add("a", prompt(3))
+    with pytest.raises(RuntimeError, match="weights are missing"):
+        run.step((seq, 3))
+
+
+def test_native_executor_closed_is_an_error_not_a_crash() -> None:
+    run = native_run(PACKABLE_SPEC)
+    assert isinstance(run.executor, NativeExecutor)
+    run.executor.close()
+    run.executor.close()
+    with pytest.raises(AssertionError, match="closed"):
+        run.step((run.add("a", prompt(3)), 3))
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads and memory through /proc")
+def test_native_executor_100_starts_and_stops_leak_no_thread_and_no_memory() -> None:
+    spec = PACKABLE_SPEC
+    weights = tiny_weights(spec)
+
+    def start_and_stop(explicitly: bool) -> None:
+        run = native_run(spec, weights, threads=3)
+        seq = run.add("a", prompt(5))
+        run.generate(seq, 2)
+        if explicitly:
+            assert isinstance(run.executor, NativeExecutor)
+            run.executor.close()
+
+    def resident_bytes() -> int:
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    for _ in range(5):
+        start_and_stop(explicitly=True)
+    threads, memory = len(os.listdir("/proc/self/task")), resident_bytes()
+    for i in range(100):
+        start_and_stop(explicitly=i % 2 == 0)
+    assert len(os.listdir("/proc/self/task")) == threads
+    assert resident_bytes() - memory < 8 << 20
+
+
+def native_config(**settings: object) -> EngineConfig:
+    return EngineConfig(model="random:tiny", executor="native", num_kv_blocks=16, max_num_seqs=4, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("field", [{"dtype": "bfloat16"}, {"device": "cuda"}])
+def test_build_native_with_a_setting_it_lacks_is_refused(field: dict[str, str]) -> None:
+    model = load_model("random:tiny")
+    with pytest.raises(ConfigError, match="of the native executor must be"):
+        assemble_core(model, native_config(**field), clock=ManualClock(), progress=lambda stage: None, started=0.0)
+
+
+def test_build_native_core_says_what_runs() -> None:
+    library_for("portable")
+    model = load_model("random:tiny")
+    _, info = assemble_core(
+        model, native_config(threads=2), clock=ManualClock(), progress=lambda stage: None, started=0.0
+    )
+    assert (info.executor, info.dtype, info.device, info.threads) == ("native", "float32", "cpu", 2)
+    assert info.kv_cache_bytes == 16 * 16 * model.spec.kv_bytes_per_token_fp32
+
+
+def test_build_native_not_built_says_how(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = load_model("random:tiny")
+    with pytest.raises(ConfigError, match=r"scripts/build_kernels\.py"):
+        assemble_core(model, native_config(), clock=ManualClock(), progress=lambda stage: None, started=0.0)

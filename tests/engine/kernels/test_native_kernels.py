@@ -1,0 +1,209 @@
+"""Every native kernel on every instruction set of this machine, against NumPy in float64, on odd shapes."""
+
+import numpy as np
+import pytest
+
+from engine.errors import ConfigError
+from engine.kernels.native_kernels import NativeKernels
+from engine.quantization.gguf_blocks import dequantize_rows
+from tests.support.native import ALL_INSTRUCTION_SETS, library_for, native_library, quantized
+
+ROWS = (0, 1, 2, 3, 7, 8, 9, 41, 123)
+BLOCK = 32
+
+
+@pytest.fixture(params=ALL_INSTRUCTION_SETS)
+def kernels(request: pytest.FixtureRequest) -> NativeKernels:
+    return NativeKernels(library_for(request.param), request.param)
+
+
+def noise(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def in_eight_bits(x: np.ndarray) -> np.ndarray:
+    """Return rows as the formula of QuantizedRow gives them back, float64."""
+    blocks = x.reshape(len(x), x.shape[1] // BLOCK, BLOCK)
+    largest = np.abs(blocks).max(axis=2, keepdims=True)
+    steps = np.rint(blocks * (np.float32(127) / largest))  # in float32, as a tie must fall the same way
+    return (steps.astype(np.float64) * largest / 127).reshape(x.shape)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (15, 7), (16, 48), (35, 64)])
+def test_float_matmul_odd_shapes_match_numpy(kernels: NativeKernels, rows: int, outputs: int, inputs: int) -> None:
+    x, weights = noise(rows, inputs), noise(outputs, inputs, seed=1)
+    expected = x.astype(np.float64) @ weights.T.astype(np.float64)
+    np.testing.assert_allclose(kernels.matmul(x, weights, encoding="F32"), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 32), (17, 64), (35, 160)])
+def test_quantized_matmul_odd_shapes_match_numpy(
+    kernels: NativeKernels, encoding: str, rows: int, outputs: int, inputs: int
+) -> None:
+    x, weights = noise(rows, inputs), quantized(noise(outputs, inputs, seed=1), encoding)
+    expected = in_eight_bits(x) @ dequantize_rows(weights, encoding).T.astype(np.float64)
+    np.testing.assert_allclose(kernels.matmul(x, weights, encoding=encoding), expected, rtol=1e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("encoding", ["F32", "Q4_0", "Q4_1", "Q8_0"])
+def test_matmul_row_has_the_same_bits_in_any_company(kernels: NativeKernels, encoding: str) -> None:
+    x, weights = noise(41, 96), quantized(noise(50, 96, seed=1), encoding)
+    together = kernels.matmul(x, weights, encoding=encoding)
+    for count in (1, 2, 3, 4, 7, 8, 9, 15):
+        for first in (0, 1, 23):
+            part = kernels.matmul(x[first : first + count], weights, encoding=encoding)
+            assert np.array_equal(part, together[first : first + count]), (first, count)
+
+
+@pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q8_0"])
+def test_packing_changes_no_value(encoding: str) -> None:
+    weights = quantized(noise(35, 64) * 3, encoding)
+    kernels = NativeKernels(native_library(), "portable")
+    assert np.array_equal(kernels.unpack(weights, 64, encoding=encoding), dequantize_rows(weights, encoding))
+
+
+@pytest.mark.parametrize("scale", [2.0**-24, 2.0**-20, 2.0**-15, 2.0**-14, 1.0, 4094.0])
+def test_packing_q4_0_any_scale_is_exact(scale: float) -> None:
+    rows = np.zeros((4, 18), dtype=np.uint8)
+    rows[:, :2] = np.array([scale, -scale, scale * 1.5, scale * 0.75], dtype=np.float16)[:, None].view(np.uint8)
+    rows[:, 2:] = np.arange(16) * 17
+    kernels = NativeKernels(native_library(), "portable")
+    assert np.array_equal(kernels.unpack(rows, 32, encoding="Q4_0"), dequantize_rows(rows, "Q4_0"))
+
+
+def test_packing_unknown_encoding_is_named() -> None:
+    with pytest.raises(ConfigError, match="no native kernel for Q5_0"):
+        NativeKernels(native_library(), "portable").unpack(np.zeros((1, 22), dtype=np.uint8), 32, encoding="Q5_0")
+
+
+@pytest.mark.parametrize("blocks", [1, 3, 18])
+def test_quantized_row_matches_formula(kernels: NativeKernels, blocks: int) -> None:
+    x = noise(blocks * BLOCK) * np.repeat(10.0 ** np.arange(blocks), BLOCK).astype(np.float32)
+    x[:BLOCK] = 0
+    row = kernels.quantize_row(x)
+    largest = np.abs(x.reshape(blocks, BLOCK)).max(axis=1)
+    np.testing.assert_allclose(row.scales, largest / 127, rtol=1e-6)
+    restored = row.values.reshape(blocks, BLOCK) * row.scales[:, None].astype(np.float64)
+    assert np.all(np.abs(restored - x.reshape(blocks, BLOCK)) <= 0.5001 * row.scales[:, None])
+    np.testing.assert_allclose(row.sums, row.scales * row.values.reshape(blocks, BLOCK).sum(axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("encoding", ["F32", "Q4_1", "Q8_0"])
+def test_matmul_bad_input_gives_bad_output_in_its_row_only(kernels: NativeKernels, encoding: str, bad: float) -> None:
+    x, weights = noise(9, 64), quantized(noise(20, 64, seed=1), encoding)
+    clean = kernels.matmul(x, weights, encoding=encoding)
+    x[4, 37] = bad
+    y = kernels.matmul(x, weights, encoding=encoding)
+    assert not np.isfinite(y[4]).any()
+    others = np.arange(9) != 4
+    assert np.array_equal(y[others], clean[others])
+
+
+@pytest.mark.parametrize("size", [1, 8, 15, 16, 17, 48, 576])
+def test_rms_norm_matches_formula(kernels: NativeKernels, size: int) -> None:
+    x, weight = noise(size), noise(size, seed=1)
+    expected = x / np.sqrt(np.mean(x.astype(np.float64) ** 2) + 1e-5) * weight
+    np.testing.assert_allclose(kernels.rms_norm(x, weight, 1e-5), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 7, 16, 88, 1536])
+def test_swiglu_matches_formula(kernels: NativeKernels, size: int) -> None:
+    gate, up = 20 * noise(size), noise(size, seed=1)
+    expected = gate.astype(np.float64) / (1 + np.exp(-gate.astype(np.float64))) * up
+    np.testing.assert_allclose(kernels.swiglu(gate, up), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_swiglu_extreme_gates_neither_overflow_nor_vanish(kernels: NativeKernels) -> None:
+    gate = np.array([-1e30, -200, -87, 0, 87, 200, 1e30], dtype=np.float32)
+    out = kernels.swiglu(gate, np.ones_like(gate))
+    np.testing.assert_allclose(out, [0, 0, 0, 0, 87, 200, 1e30], rtol=1e-6, atol=1e-6)
+    assert np.isnan(kernels.swiglu(np.full(16, np.nan, dtype=np.float32), np.ones(16, dtype=np.float32))).all()
+
+
+class PagedKeys:
+    """Random keys and values of a sequence of `length` tokens in scattered blocks; unused slots hold NaN."""
+
+    def __init__(self, length: int, *, block_size: int, head_dim: int, num_kv_heads: int = 2) -> None:
+        num_blocks = -(-length // block_size)
+        self.table = np.random.default_rng(5).permutation(num_blocks + 3)[:num_blocks].astype(np.int32)
+        self.key, self.value = (
+            noise(length, num_kv_heads, head_dim, seed=2),
+            noise(length, num_kv_heads, head_dim, seed=3),
+        )
+        self.keys = np.full((num_blocks + 3, num_kv_heads, head_dim, block_size), np.nan, dtype=np.float32)
+        self.values = np.full((num_blocks + 3, num_kv_heads, block_size, head_dim), np.nan, dtype=np.float32)
+        for t in range(length):
+            self.keys[self.table[t // block_size], :, :, t % block_size] = self.key[t]
+            self.values[self.table[t // block_size], :, t % block_size] = self.value[t]
+
+    def attend(self, query: np.ndarray, kv_head: int, first_num_keys: int) -> np.ndarray:
+        """Return the textbook's attention, float64."""
+        out = np.empty(query.shape)
+        for i, heads in enumerate(query.astype(np.float64)):
+            keys = self.key[: first_num_keys + i, kv_head].astype(np.float64)
+            scores = heads @ keys.T / np.sqrt(query.shape[2])
+            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+            weights /= weights.sum(axis=1, keepdims=True)
+            out[i] = weights @ self.value[: first_num_keys + i, kv_head].astype(np.float64)
+        return out
+
+
+@pytest.mark.parametrize("block_size", [1, 7, 8, 16, 32])
+@pytest.mark.parametrize("head_dim", [2, 16, 24, 64, 80, 128])
+@pytest.mark.parametrize("length", [1, 2, 16, 17, 70, 131])
+def test_attention_any_block_size_and_head_dim_matches_formula(
+    kernels: NativeKernels, block_size: int, head_dim: int, length: int
+) -> None:
+    cache = PagedKeys(length, block_size=block_size, head_dim=head_dim)
+    num_queries = min(length, 5)
+    query = 3 * noise(num_queries, 3, head_dim)
+    first = length - num_queries + 1
+    out = kernels.attention(query, cache.keys, cache.values, cache.table, kv_head=1, first_num_keys=first)
+    np.testing.assert_allclose(out, cache.attend(query, 1, first), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("group", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("block_size", [7, 16, 32])
+def test_attention_query_has_the_same_bits_in_any_tile(kernels: NativeKernels, group: int, block_size: int) -> None:
+    cache = PagedKeys(100, block_size=block_size, head_dim=64)
+    query = noise(8, group, 64)
+    together = kernels.attention(query, cache.keys, cache.values, cache.table, kv_head=0, first_num_keys=93)
+    for first in range(8):
+        for count in range(1, 9 - first):
+            part = kernels.attention(
+                query[first : first + count],
+                cache.keys,
+                cache.values,
+                cache.table,
+                kv_head=0,
+                first_num_keys=93 + first,
+            )
+            assert np.array_equal(part, together[first : first + count]), (first, count)
+
+
+@pytest.mark.parametrize("place", [0, 3, 40])
+def test_attention_nan_key_or_value_reaches_the_output(kernels: NativeKernels, place: int) -> None:
+    for spoil in ("keys", "values"):
+        cache = PagedKeys(41, block_size=16, head_dim=32)
+        block = cache.table[place // 16]
+        if spoil == "keys":
+            cache.keys[block, 0, 5, place % 16] = np.nan
+        else:
+            cache.values[block, 0, place % 16, :] = np.nan
+        out = kernels.attention(noise(1, 2, 32), cache.keys, cache.values, cache.table, kv_head=0, first_num_keys=41)
+        assert np.isnan(out).all(), spoil
+
+
+def test_attention_too_many_rows_are_refused(kernels: NativeKernels) -> None:
+    cache = PagedKeys(40, block_size=16, head_dim=16)
+    with pytest.raises(ConfigError, match="too many rows"):
+        kernels.attention(noise(30, 3, 16), cache.keys, cache.values, cache.table, kv_head=0, first_num_keys=1)
+
+
+def test_instruction_set_missing_or_unknown_is_named() -> None:
+    with pytest.raises(ConfigError, match="this machine has no sse9"):
+        NativeKernels(native_library(), "sse9").swiglu(noise(4), noise(4))

@@ -1,0 +1,102 @@
+"""The equivalence suite once more on the native executor, where the largest allowed difference is none at all.
+
+Every precision (float32, a Q4_1 file with its Q8_0 vocabulary, Q4_0, Q8_0) and every instruction set of this machine.
+"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from engine.model.load import load_model
+from tests.equivalence.conftest import DIFFERENCES, Subject
+from tests.equivalence.test_torch_executor import (
+    run,
+    test_batched_equals_sequential,
+    test_cached_equals_uncached,
+    test_chunked_equals_one_shot,
+    test_n_forks_equal_n_single_runs,
+    test_preempted_equals_never_preempted,
+    workload,
+)
+from tests.support.native import ALL_INSTRUCTION_SETS, PACKABLE_SPEC, native_executor, quantized_weights
+from tests.support.tiny_models import TINY_SPECS, tiny_weights
+
+__all__ = [
+    "test_batched_equals_sequential",
+    "test_cached_equals_uncached",
+    "test_chunked_equals_one_shot",
+    "test_n_forks_equal_n_single_runs",
+    "test_preempted_equals_never_preempted",
+]
+
+DEFAULT_MODEL = "smollm2-135m-instruct"
+PRECISIONS = (*(f"{family} float32" for family in TINY_SPECS), "Q4_0", "Q4_1", "Q8_0")
+
+
+def make_subject(precision: str, instruction_set: str, *, threads: int) -> Subject:
+    settings = {"instruction_set": instruction_set, "threads": threads}
+    name = f"native {instruction_set}, {precision}"
+    if precision.startswith(DEFAULT_MODEL):
+        model = load_model(DEFAULT_MODEL)
+        exact = precision.endswith("float32")
+        executor = native_executor(model.spec, model.weights, num_blocks=64, block_size=16, exact=exact, **settings)
+        return Subject(name, executor, model.spec.vocab_size, 16, 64, prompt_blocks=(1,))
+    family = precision.removesuffix(" float32")
+    spec = TINY_SPECS.get(family, PACKABLE_SPEC)
+    weights = tiny_weights(spec) if family in TINY_SPECS else quantized_weights(spec, precision)
+    executor = native_executor(spec, weights, num_blocks=256, block_size=4, **settings)
+    return Subject(name, executor, spec.vocab_size, 4, 256, prompt_blocks=(1, 3))
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        *((precision, name) for precision in PRECISIONS for name in ALL_INSTRUCTION_SETS),
+        pytest.param((f"{DEFAULT_MODEL} file", "auto"), marks=pytest.mark.model),
+        pytest.param((f"{DEFAULT_MODEL} float32", "auto"), marks=[pytest.mark.model, pytest.mark.slow]),
+    ],
+    ids=" ".join,
+)
+def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    subject = make_subject(*request.param, threads=1)
+    yield subject
+    subject.executor.close()
+
+
+@pytest.fixture
+def check_difference(request: pytest.FixtureRequest) -> Callable[[str, float], None]:
+    def check(equivalence: str, difference: float) -> None:
+        seen = request.config.stash.setdefault(DIFFERENCES, {})
+        seen[equivalence] = max(difference, seen.get(equivalence, 0.0))
+        assert difference == 0.0
+
+    return check
+
+
+@pytest.mark.parametrize("precision", ["llama float32", "Q4_1", "Q8_0"])
+def test_one_thread_equals_several(precision: str, check_difference: Callable[[str, float], None]) -> None:
+    runs = []
+    for threads in (1, 2, 3):
+        subject = make_subject(precision, "auto", threads=threads)
+        runs.append(run(subject, workload(subject, [1, 5, 30, 7, 61], 4)))
+        subject.executor.close()
+    for several in runs[1:]:
+        assert several.tokens == runs[0].tokens
+        check_difference(f"several threads = one, native auto, {precision}", several.largest_difference(runs[0]))
+
+
+@pytest.mark.parametrize("block_size", [1, 7, 16])
+def test_pool_size_and_place_of_blocks_do_not_show(
+    block_size: int, check_difference: Callable[[str, float], None]
+) -> None:
+    runs = []
+    for num_blocks in (120, 400):
+        weights = quantized_weights(PACKABLE_SPEC, "Q4_1")
+        executor = native_executor(PACKABLE_SPEC, weights, num_blocks=num_blocks, block_size=block_size)
+        subject = Subject("", executor, PACKABLE_SPEC.vocab_size, block_size, num_blocks, (1,))
+        first = [workload(subject, [9], 2)] if num_blocks == 400 else []
+        runs.append(run(subject, *first, workload(subject, [20, 33], 4)[1:]))
+        executor.close()
+    places = runs[0].logits.keys()
+    difference = max(float((runs[0].logits[place] - runs[1].logits[place]).abs().max()) for place in places)
+    check_difference(f"any pool, block size {block_size}", difference)
