@@ -134,6 +134,37 @@ def test_start_load_that_hangs_is_cut_after_the_load_timeout() -> None:
     asyncio.run(main())
 
 
+def test_start_that_the_system_refuses_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        launcher = CountingLauncher(FakeEngine())
+        refusals = [OSError("out of processes"), OSError("out of processes")]
+
+        def launch() -> EngineHandle:
+            if refusals:
+                raise refusals.pop()
+            return launcher()
+
+        async with await start(launch, []) as engine:
+            await engine.wait_ready()
+            assert (engine.num_restarts, len(launcher.handles)) == (2, 1)
+
+    asyncio.run(main())
+    assert "out of processes" in caplog.text
+
+
+def test_start_with_a_launcher_that_is_broken_fails_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    def launch() -> EngineHandle:
+        raise LookupError("no such launcher")
+
+    async def main() -> None:
+        async with await start(launch, []) as engine:
+            with pytest.raises(EngineUnavailableError, match="LookupError: no such launcher"):
+                await engine.wait_ready()
+            assert engine.state is EngineState.FAILED
+
+    asyncio.run(main())
+
+
 # --- loss ----------------------------------------------------------------------------------------------------------
 
 
@@ -403,6 +434,18 @@ def test_close_with_the_engine_in_a_step_that_never_ends_is_bounded_and_closes_t
         assert launcher.handles[0].wait(5.0) is not None
         assert [type(event) for event in events[-2:]] == [RequestAborted, EngineFailed]
         assert_stream_is_whole(events)
+
+    asyncio.run(main())
+
+
+def test_close_before_the_first_start_ends_closed_and_starts_nothing() -> None:
+    async def main() -> None:
+        launcher = CountingLauncher(FakeEngine())
+        engine = await start(launcher, [])
+        await engine.close()
+        assert (engine.state, launcher.handles) == (EngineState.CLOSED, [])
+        with pytest.raises(EngineUnavailableError, match="closed"):
+            await engine.wait_ready()
 
     asyncio.run(main())
 
