@@ -18,7 +18,7 @@ from engine.events import (
     RequestTokens,
     SequenceFinished,
 )
-from observability.trace_pool import InvariantError
+from observability.trace_block import InvariantError
 
 Terminal = RequestRejected | RequestFinished | RequestFailed | RequestAborted
 
