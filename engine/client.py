@@ -86,6 +86,7 @@ class AsyncEngine:
         self._failure: PellucidError | None = None
         self._settled = asyncio.Event()  # ready, failed or closed: wait_ready() can answer
         self._supervisor = self._loop.create_task(self._supervise(), name="engine-supervisor")
+        self._supervisor.add_done_callback(self._end_supervision)
 
     @classmethod
     async def start(
@@ -245,29 +246,35 @@ class AsyncEngine:
 
     async def _supervise(self) -> None:
         budget = RestartBudget(self._limits, clock=self._clock)
-        try:
-            while True:
-                end = await self._live()
-                if self._is_closing:
-                    return
-                delay_s = None if end.final is not None else budget.next_delay_s()
-                if delay_s is None:
-                    self._give_up(end)
-                    return
-                log.error("the engine is lost, starting it again in %.1f s: %s", delay_s, end.reason)
-                self._state, self._reason = EngineState.RESTARTING, f"the engine restarts: {end.reason}"
-                await asyncio.sleep(delay_s)
-                self.num_restarts += 1
-        finally:
+        while True:
+            end = await self._live()
             if self._is_closing:
-                self._state = EngineState.CLOSED
-            self._settled.set()
+                return
+            delay_s = None if end.final is not None else budget.next_delay_s()
+            if delay_s is None:
+                self._give_up(end)
+                return
+            log.error("the engine is lost, starting it again in %.1f s: %s", delay_s, end.reason)
+            self._state, self._reason = EngineState.RESTARTING, f"the engine restarts: {end.reason}"
+            await asyncio.sleep(delay_s)
+            self.num_restarts += 1
+
+    def _end_supervision(self, supervisor: asyncio.Task[None]) -> None:
+        error = None if supervisor.cancelled() else supervisor.exception()
+        if error is not None:
+            log.error("the engine's supervision broke", exc_info=error)
+            self._give_up(LifeEnd(f"supervision broke: {type(error).__name__}: {error}"))
+        if self._is_closing:
+            self._state = EngineState.CLOSED
+        self._settled.set()
 
     async def _live(self) -> LifeEnd:
         """Start an engine and stay with it to its end, then settle what it left behind."""
-        life = self._life = EngineLife(
-            self._launcher(), clock=self._clock, on_ready=self._become_ready, on_step=self._take_step
-        )
+        try:
+            handle = self._launcher()
+        except OSError as error:
+            return LifeEnd(f"the engine can't be started: {error}")
+        life = self._life = EngineLife(handle, clock=self._clock, on_ready=self._become_ready, on_step=self._take_step)
         end = LifeEnd("the engine was closed")
         try:
             end = await life.run(self._config, self._limits)
