@@ -345,6 +345,22 @@ def test_engine_that_hangs_with_work_pending_is_killed_and_replaced() -> None:
     asyncio.run(main())
 
 
+def test_engine_in_a_step_as_long_as_a_big_model_may_need_is_not_taken_for_hung() -> None:
+    async def main() -> None:
+        fake, clock = FakeEngine(num_parameters=7_000_000_000), ManualClock()
+        async with started_engine(fake, clock=clock) as engine:
+            fake.gate.clear()
+            generation = engine.generate(make_request("a"))
+            await hold_step(fake)
+            clock.advance(1400.0)
+            await asyncio.sleep(0.05)
+            assert engine.state is EngineState.READY
+            fake.gate.set()
+            assert token_ids(await collect(generation)) == [0, 1, 2]
+
+    asyncio.run(main())
+
+
 def test_engine_idle_and_silent_is_not_taken_for_hung() -> None:
     async def main() -> None:
         fake, clock = FakeEngine(), ManualClock()
