@@ -68,6 +68,21 @@ def test_prompt_logprobs_are_those_of_a_run_without_cache_and_chunks(llm: LLM) -
             assert ours.chosen.logprob == pytest.approx(theirs.chosen.logprob, abs=1e-5)
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_prompt_logprobs_of_overlapping_prompts_do_not_depend_on_their_order(llm: LLM, swapped: bool) -> None:
+    params = SamplingParams(temperature=0.0, max_tokens=1, logprobs=1, prompt_logprobs=1, ignore_eos=True)
+    long, short = list(range(300, 333)), [*range(300, 320), 7, 8]
+    llm.reset_prefix_cache()
+    alone = {len(prompt): llm.generate([prompt], params)[0] for prompt in (long, short)}
+    llm.reset_prefix_cache()
+    for prompt in (short, long) if swapped else (long, short):
+        (answer,) = llm.generate([prompt], params)
+        assert answer.num_cached_tokens == 0
+        assert len(answer.prompt_logprobs) == len(prompt) - 1
+        for ours, theirs in zip(answer.prompt_logprobs, alone[len(prompt)].prompt_logprobs, strict=True):
+            assert ours.chosen.logprob == pytest.approx(theirs.chosen.logprob, abs=1e-5)
+
+
 def test_text_prompts_are_tokenized_and_answers_decoded(llm: LLM) -> None:
     (answer,) = llm.generate(["hello"], GREEDY)
     assert answer.prompt_token_ids == llm.tokenizer.encode("hello")
