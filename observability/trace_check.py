@@ -29,8 +29,9 @@ from engine.events import (
     StepFinished,
     StepStarted,
 )
+from observability.trace_block import InvariantError
 from observability.trace_file import TraceEvent, TraceHeader, TraceReader, UnknownEvent
-from observability.trace_pool import InvariantError, KVEvent, RebuiltPool
+from observability.trace_pool import KVEvent, RebuiltPool
 from observability.trace_report import TraceReport, Violation
 from observability.trace_requests import RebuiltRequests
 
