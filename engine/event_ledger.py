@@ -1,11 +1,12 @@
 """What the client knows of one engine life's event stream, so that it can close the stream when the engine can't.
 
-The rule. Every life of the engine is one gapless stream that starts at seq 1 and ends with `engine_stopped` or
-`engine_failed`, and in which every request has exactly one terminal event. An engine that dies can't write its last
-events, so the client, who has seen all it ever said, writes them in its place, with seq going on from the last one
-received: for each request that was sent and has no terminal event, `arrived` if the engine had not said so, then
-`failed`; at the end `engine_failed`. Whoever projects the stream needs no second path for a dead engine; its KV blocks
-are gone with its process, and the next life's `engine_started` opens a new stream at seq 1.
+The rule. Every life of the engine is one gapless stream that starts at seq 1, ends with `engine_stopped` or
+`engine_failed`, and in which every request has exactly one terminal event. An engine that dies, or is killed, can't
+write its last events, so the client, who has seen all it ever said, writes them in its place, with seq going on from
+the last one received: for each request that was sent and has no terminal event, `arrived` if the engine had not said
+so, then `failed` (`aborted`, when it was killed because it did not end in time at shutdown); at the end `engine_failed`
+with `lost`. Whoever projects the stream needs no second path for a dead engine; its KV blocks are gone with its
+process, and the next life's `engine_started` opens a new stream at seq 1.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from engine.events import (
 )
 from engine.sequence import EngineRequest
 
-_WATCHED = frozenset((RequestArrived, RequestTokens, *TERMINAL_EVENTS, EngineStopped, EngineFailed))
+_RARE = frozenset((RequestArrived, *TERMINAL_EVENTS, EngineStopped, EngineFailed))
 
 
 class _Sent:
@@ -69,7 +70,11 @@ class EventLedger:
         """Note what the engine said; return the ids of the requests that ended with it."""
         ended: list[str] = []
         for event in events:
-            if type(event) in _WATCHED:
+            if isinstance(event, RequestTokens):  # most of what comes while decoding
+                sent = self._sent.get(event.request_id)
+                if sent is not None:
+                    sent.num_output_tokens += event.num_tokens
+            elif type(event) in _RARE:
                 self._note(event, ended)
         if events:
             self._last_seq = events[-1].seq
@@ -77,27 +82,22 @@ class EventLedger:
         return ended
 
     def _note(self, event: Event, ended: list[str]) -> None:
-        if isinstance(event, EngineStopped | EngineFailed):
+        if not isinstance(event, RequestEvent):
             self._has_ended = True
-        elif isinstance(event, RequestEvent):
-            sent = self._sent.get(event.request_id)
-            if sent is None:
-                return
-            if isinstance(event, RequestTokens):
-                sent.num_output_tokens += event.num_tokens
-            elif isinstance(event, RequestArrived):
-                sent.has_arrived = True
+        elif event.request_id in self._sent:
+            if isinstance(event, RequestArrived):
+                self._sent[event.request_id].has_arrived = True
             else:
                 del self._sent[event.request_id]
                 ended.append(event.request_id)
 
-    def close(self, reason: str, *, error_type: str) -> list[Event]:
+    def close(self, reason: str, *, error_type: str) -> Sequence[Event]:
         """Return the events that end the stream after the engine was lost; [] when it ended in order.
 
         Args:
             reason: what happened, in one line.
-            error_type: the label of the failed requests; "" when the engine was ended on purpose, so that
-                the requests are `aborted` and the stream ends with `engine_stopped`.
+            error_type: the label of the failed requests; "" when the engine was killed at shutdown, so
+                that they are `aborted`.
         """
         log = EventLog(self._clock, first_seq=self._last_seq + 1)
         log.step = self._last_step
@@ -114,15 +114,12 @@ class EventLedger:
                 )
             else:
                 log.emit(RequestAborted, request_id=request_id, reason=reason, num_output_tokens=sent.num_output_tokens)
+        has_begun = bool(self._sent) or self._last_seq >= EventLog.FIRST_SEQ
         self._sent.clear()
-        events = log.drain()
-        if not self._has_ended and (events or self._last_seq >= EventLog.FIRST_SEQ):
-            self._has_ended = True
-            if error_type:
-                log.emit(EngineFailed, error=reason)
-            else:
-                log.emit(EngineStopped, reason=reason)
-        return [*events, *log.drain()]
+        if has_begun and not self._has_ended:
+            log.emit(EngineFailed, error=reason, lost=True)
+        self._has_ended = True
+        return log.drain()
 
 
 def emit_arrived(log: EventLog, request: EngineRequest) -> None:

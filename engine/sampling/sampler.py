@@ -9,6 +9,7 @@ from engine.messages import TokenLogprobs
 from engine.sampling.bans import apply_bans, has_bans
 from engine.sampling.draw import GREEDY_BELOW, draw
 from engine.sampling.logprobs import report_logprobs
+from engine.sampling.ordering import best_token
 from engine.sampling.penalties import Penalties
 from engine.sampling.randomness import uniforms
 from engine.sampling_params import SamplingParams
@@ -37,8 +38,8 @@ class TorchSampler:
         """
         if not rows:
             return []
-        best = logits.argmax(dim=-1)
-        peaks = logits.gather(1, best[:, None])[:, 0]  # NaN where a row has one: argmax takes it for the largest
+        best = best_token(logits)
+        peaks = logits.gather(1, best[:, None])[:, 0]  # NaN where a row has one
         best_of_row, peak_of_row = best.tolist(), peaks.tolist()
         tokens = [row.given_token if row.given_token >= 0 else best_of_row[row.logits_row] for row in rows]
         errors = [_fault(peak_of_row[row.logits_row], row.position) for row in rows]
@@ -62,7 +63,7 @@ class TorchSampler:
         scores = logits[torch.tensor([row.logits_row for row in rows], device=logits.device)]
         apply_bans(scores, rows, eos_token_ids=self._eos_token_ids)
         self._penalties.apply(scores, rows)
-        best = scores.argmax(dim=-1)
+        best = best_token(scores)
         peaks = scores.gather(1, best[:, None])[:, 0].tolist()
         drawn: list[int] = []
         for i, (place, token) in enumerate(zip(places, best.tolist(), strict=True)):

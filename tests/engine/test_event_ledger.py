@@ -1,5 +1,7 @@
 """The end of a lost engine's event stream, written in its place."""
 
+from collections.abc import Sequence
+
 from engine.clock import ManualClock
 from engine.event_ledger import EventLedger, emit_arrived
 from engine.events import (
@@ -43,7 +45,7 @@ def finish(log: EventLog, request_id: str) -> None:
     )
 
 
-def names(events: list[Event]) -> list[str]:
+def names(events: Sequence[Event]) -> list[str]:
     return [type(event).__name__ for event in events]
 
 
@@ -63,7 +65,7 @@ def test_ledger_close_after_a_loss_goes_on_with_seq_and_step() -> None:
         RequestFailed(
             seq=5, t=6.0, step=17, request_id="a", error_type="internal_error", message="killed", num_output_tokens=5
         ),
-        EngineFailed(seq=6, t=6.0, step=17, error="killed"),
+        EngineFailed(seq=6, t=6.0, step=17, error="killed", lost=True),
     ]
     assert ledger.num_unended == 0
 
@@ -103,7 +105,7 @@ def test_ledger_events_of_requests_it_does_not_know_are_ignored() -> None:
     assert ledger.seen(log.drain()) == []
 
 
-def test_ledger_close_on_purpose_aborts_and_stops() -> None:
+def test_ledger_close_on_purpose_aborts() -> None:
     clock = ManualClock()
     log, ledger = EventLog(clock), EventLedger(clock)
     start_stream(log)
@@ -111,7 +113,7 @@ def test_ledger_close_on_purpose_aborts_and_stops() -> None:
     ledger.sent(make_request("a"))
     ledger.seen(log.drain())
     events = ledger.close("closed", error_type="")
-    assert names(events) == ["RequestAborted", "EngineStopped"]
+    assert names(events) == ["RequestAborted", "EngineFailed"]
     assert isinstance(events[0], RequestAborted)
     assert events[0].reason == "closed"
 
