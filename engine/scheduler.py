@@ -33,11 +33,11 @@ from engine.execution.executor import SampledToken, SamplingRow
 from engine.kv.block_manager import BlockManager
 from engine.kv.prefix_lookup import PrefixMatch
 from engine.messages import ChoiceOutput, TokenLogprobs
-from engine.preemption import PreemptNewest, ShortagePolicy, seq_key
+from engine.preemption import PreemptNewest, ShortagePolicy
 from engine.request_ledger import RequestLedger, RequestRecord
 from engine.running_set import RunningSet
 from engine.schedule import BlockedOn, Schedule, ScheduledSequence
-from engine.sequence import EngineRequest, FinishReason, Sequence, SequenceStatus
+from engine.sequence import EngineRequest, FinishReason, Sequence, SequenceStatus, seq_key
 from engine.step_plan import StepPlan
 from engine.token_intake import append_tokens, sort_prefill_results
 from engine.waiting_queue import WaitingQueue
@@ -247,6 +247,9 @@ class Scheduler:
         if not self.num_running:
             return missing
         missing += self._num_seats_of(seq) - 1
+        if self._needs_guarantee(seq):
+            missing -= blocks.num_blocks_for(seq.num_tokens + 1)
+            return missing + sum(self._blocks_to_the_end(other) for other in (seq, *self._running))
         per_step = max(1, self.config.max_num_batched_tokens - self._running.num_seats)
         missing += self._policy.headroom(
             seq,
@@ -258,6 +261,20 @@ class Scheduler:
             block_size=blocks.block_size,
         )
         return missing
+
+    def _needs_guarantee(self, seq: Sequence) -> bool:
+        """Tell whether an admission must leave room for everybody's whole length."""
+        is_guaranteed = self._policy.is_guaranteed
+        return is_guaranteed(seq) or (self._running.num_resumed > 0 and any(map(is_guaranteed, self._running)))
+
+    def _blocks_to_the_end(self, seq: Sequence) -> int:
+        """Return how many more blocks a sequence, with all choices that it will fork, can ever take."""
+        blocks, record = self.blocks, self._records[seq.request.request_id]
+        num_prompt = seq.num_prompt_tokens
+        at_end = blocks.num_blocks_for(num_prompt + record.max_output_tokens)
+        of_forks = record.num_unborn * (at_end - num_prompt // blocks.block_size)
+        of_shared_tail = 1 if record.request.params.n > 1 else 0
+        return at_end + of_forks + of_shared_tail - len(seq.block_table)
 
     def _start(self, seq: Sequence, match: PrefixMatch, plan: StepPlan) -> None:
         """Move the head of the queue to the running ones, with its first chunk."""
