@@ -30,7 +30,8 @@ from engine.events import (
     StepStarted,
 )
 from observability.trace_block import InvariantError
-from observability.trace_file import TraceEvent, TraceHeader, TraceReader, UnknownEvent
+from observability.trace_file import TraceEvent, TraceReader, UnknownEvent
+from observability.trace_header import TraceHeader
 from observability.trace_pool import KVEvent, RebuiltPool
 from observability.trace_report import TraceReport, Violation
 from observability.trace_requests import RebuiltRequests
