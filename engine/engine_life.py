@@ -25,7 +25,7 @@ from engine.messages import (
     StepOutput,
 )
 from engine.sequence import EngineRequest
-from engine.supervision import Silence, SupervisionConfig
+from engine.supervision import Silence, SupervisionConfig, longest_honest_step_s
 
 EXIT_CODE_WAIT_S = 1.0  # after the channel has closed; only the report waits for it
 
@@ -64,6 +64,7 @@ class EngineLife:
         self.ledger = EventLedger(clock)
         self.load_stage = "starting"
         self._is_loaded = False
+        self._longest_step_s = 0.0
         self._handle = handle
         self._clock = clock
         self._on_ready = on_ready
@@ -131,7 +132,7 @@ class EngineLife:
             await asyncio.wait({lost}, timeout=limits.check_s)
             if lost.done():
                 return ""
-            limit_s = limits.hang_timeout_s if self._is_loaded else limits.load_timeout_s
+            limit_s = max(limits.hang_timeout_s, self._longest_step_s) if self._is_loaded else limits.load_timeout_s
             is_pending = not self._is_loaded or self.ledger.num_unended > 0 or bool(self._calls)
             if silence.is_too_long(is_overdue=is_pending and self.message_age_s > limit_s):
                 what = f"{self.ledger.num_unended} requests pending" if self._is_loaded else f"load: {self.load_stage}"
@@ -163,6 +164,7 @@ class EngineLife:
                 self.load_stage = stage
             case EngineInfo():
                 self._is_loaded = True
+                self._longest_step_s = longest_honest_step_s(message)
                 self._on_ready(message)
             case Fatal():
                 self._fatal = message

@@ -3,7 +3,8 @@
 Liveness rule. A step runs on this thread, so nothing can be said while it runs, and a helper thread that beats while a
 kernel hangs would lie. Therefore every message counts as a sign of life: a StepOutput after each step, and a Heartbeat
 (with the number of the last finished step) whenever `heartbeat_s` has passed since the last one. The client's rule is
-the age of the last message *while work is pending*; its bound must be longer than the longest honest step.
+the age of the last message *while work is pending*; its bound is longer than the longest honest step
+(engine/supervision.py).
 """
 
 import logging

@@ -5,7 +5,7 @@ Every event is frozen and carries `seq` (gapless from 1 over an engine's life), 
 MessagePack map whose `type` is the tag given below.
 """
 
-from typing import ClassVar, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -357,6 +357,12 @@ class EventSink(Protocol):
         """Append one event; `seq`, `t` and `step` are filled in."""
         ...
 
+    def emit_tokens(self, request_id: str, index: int, num_tokens: int, num_output_tokens: int) -> None:
+        """Append RequestTokens. Every running sequence needs one in every step, and the general form takes 3.5 times
+        as long: 150 microseconds more at 256 sequences.
+        """
+        ...
+
 
 class EventLog:
     """Numbers and stamps events and holds them until the step's message takes them away.
@@ -377,7 +383,24 @@ class EventLog:
     def emit(self, kind: type[Event], /, **fields: object) -> None:
         seq = self._next_seq
         self._next_seq = seq + 1
-        self._pending.append(kind(seq=seq, t=self._now(), step=self.step, **fields))
+        values: dict[str, Any] = fields
+        values["seq"], values["t"], values["step"] = seq, self._now(), self.step
+        self._pending.append(kind(**values))
+
+    def emit_tokens(self, request_id: str, index: int, num_tokens: int, num_output_tokens: int) -> None:
+        seq = self._next_seq
+        self._next_seq = seq + 1
+        self._pending.append(
+            RequestTokens(
+                seq=seq,
+                t=self._now(),
+                step=self.step,
+                request_id=request_id,
+                index=index,
+                num_tokens=num_tokens,
+                num_output_tokens=num_output_tokens,
+            )
+        )
 
     @property
     def has_pending(self) -> bool:

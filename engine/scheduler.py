@@ -16,7 +16,6 @@ A prompt that goes on with a block which an older sequence is computing right no
 than compute it again: of equal prompts that arrive together, one is computed.
 """
 
-from bisect import bisect_left, insort
 from collections.abc import Sequence as Many
 
 from engine.config import SchedulerConfig
@@ -29,45 +28,20 @@ from engine.events import (
     RequestQueued,
     RequestResumed,
     RequestScheduled,
-    RequestTokens,
 )
 from engine.execution.executor import SampledToken, SamplingRow
 from engine.kv.block_manager import BlockManager
 from engine.kv.prefix_lookup import PrefixMatch
 from engine.messages import ChoiceOutput, TokenLogprobs
-from engine.preemption import PreemptNewest, ShortagePolicy, seq_key
+from engine.preemption import PreemptNewest, ShortagePolicy
 from engine.request_ledger import RequestLedger, RequestRecord
+from engine.running_set import RunningSet
 from engine.schedule import BlockedOn, Schedule, ScheduledSequence
-from engine.sequence import EngineRequest, FinishReason, Sequence, SequenceStatus
+from engine.sequence import EngineRequest, FinishReason, Sequence, SequenceStatus, seq_key
+from engine.step_plan import StepPlan
+from engine.token_intake import append_tokens, sort_prefill_results
 from engine.waiting_queue import WaitingQueue
 from engine.watchdog import Watchdog
-
-
-class _Plan:
-    """A schedule in the making."""
-
-    __slots__ = ("budget", "decodes", "is_short", "prefills")
-
-    def __init__(self, budget: int) -> None:
-        self.budget = budget
-        self.decodes: dict[Sequence, ScheduledSequence] = {}
-        self.prefills: dict[Sequence, ScheduledSequence] = {}
-        self.is_short = False  # somebody running gave way: not the moment to admit more
-
-    def add_decode(self, seq: Sequence) -> None:
-        self.decodes[seq] = ScheduledSequence(seq, seq.num_computed_tokens, 1, True, True)
-        self.budget -= 1
-
-    def add_chunk(self, seq: Sequence, num_tokens: int) -> None:
-        start, stop = seq.num_computed_tokens, seq.num_computed_tokens + num_tokens
-        num_recomputed = max(0, min(stop, seq.max_computed_tokens) - start)
-        self.prefills[seq] = ScheduledSequence(seq, start, num_tokens, False, stop == seq.num_tokens, num_recomputed)
-        self.budget -= num_tokens
-
-    def drop(self, seq: Sequence) -> None:
-        entry = self.decodes.pop(seq, None) or self.prefills.pop(seq, None)
-        if entry is not None:
-            self.budget += entry.num_tokens
 
 
 class Scheduler:
@@ -99,9 +73,7 @@ class Scheduler:
         self._ledger = RequestLedger(config, events, eos_token_ids)
         self._records = self._ledger.records
         self._waiting = WaitingQueue()
-        self._decoding: list[Sequence] = []  # both in the order of seq_key
-        self._prefilling: list[Sequence] = []
-        self._num_seats = 0  # running sequences, and the choices that running prefills will fork
+        self._running = RunningSet()
         self._watchdog = Watchdog(num_steps=config.watchdog_steps, events=events)
 
     # --- state ---------------------------------------------------------------------------------------------------
@@ -112,7 +84,7 @@ class Scheduler:
 
     @property
     def num_running(self) -> int:
-        return len(self._decoding) + len(self._prefilling)
+        return len(self._running)
 
     @property
     def num_waiting(self) -> int:
@@ -121,7 +93,7 @@ class Scheduler:
     @property
     def running(self) -> list[Sequence]:
         """Every sequence that holds blocks, in the order of `seq_key`."""
-        return sorted(self._decoding + self._prefilling, key=seq_key)
+        return self._running.in_order()
 
     @property
     def waiting_ids(self) -> list[tuple[str, int]]:
@@ -191,23 +163,19 @@ class Scheduler:
 
     def schedule(self) -> Schedule:
         """Plan one step and allocate every block that it writes."""
-        plan = _Plan(self.config.max_num_batched_tokens)
-        has_slot = self.blocks.has_slot
-        for seq in tuple(self._decoding):
-            if seq.status is SequenceStatus.RUNNING and (has_slot(seq) or self._make_room(seq, 1, plan)):
-                plan.add_decode(seq)
-        for seq in tuple(self._prefilling):
-            if seq.status is SequenceStatus.RUNNING and plan.budget:
+        plan = StepPlan(self.config.max_num_batched_tokens)
+        decodes, has_slot, running = plan.decodes, self.blocks.has_slot, SequenceStatus.RUNNING
+        for seq in tuple(self._running.decoding):
+            if seq.status is running and (has_slot(seq) or self._make_room(seq, 1, plan)):
+                decodes[seq] = ScheduledSequence(seq, seq.num_computed_tokens, 1, True, True)
+        for seq in tuple(self._running.prefilling):
+            if seq.status is running and plan.budget:
                 wanted = min(seq.num_tokens - seq.num_computed_tokens, plan.budget)
                 if num_tokens := self._make_room(seq, wanted, plan):
-                    plan.add_chunk(seq, num_tokens)
+                    plan.add(seq, num_tokens)
         blocked_on = self._admit(plan)
-        schedule = Schedule(
-            entries=(*plan.decodes.values(), *plan.prefills.values()),
-            block_copies=self.blocks.take_copies(),
-            blocked_on=blocked_on,
-        )
-        for entry in plan.prefills.values():
+        schedule = Schedule(plan.entries, self.blocks.take_copies(), blocked_on)
+        for entry in plan.chunks.values():
             self._events.emit(
                 RequestChunk,
                 request_id=entry.seq.request_id,
@@ -219,7 +187,7 @@ class Scheduler:
         self._watch(schedule)
         return schedule
 
-    def _make_room(self, seq: Sequence, num_tokens: int, plan: _Plan) -> int:
+    def _make_room(self, seq: Sequence, num_tokens: int, plan: StepPlan) -> int:
         """Allocate for a running sequence; return for how many tokens: fewer if memory is short, 0 if it must wait."""
         blocks = self.blocks
         while True:
@@ -239,10 +207,10 @@ class Scheduler:
         blocks.allocate(seq, num_tokens)
         return num_tokens
 
-    def _admit(self, plan: _Plan) -> BlockedOn:
+    def _admit(self, plan: StepPlan) -> BlockedOn:
         """Admit from the head of the queue as long as there is room; return what stopped it."""
         while (seq := self._waiting.head()) is not None:
-            if self._num_seats + self._num_seats_of(seq) > self.config.max_num_seqs:
+            if self._running.num_seats + self._num_seats_of(seq) > self.config.max_num_seqs:
                 return BlockedOn.MAX_NUM_SEQS
             if not plan.budget:
                 return BlockedOn.TOKEN_BUDGET
@@ -258,40 +226,57 @@ class Scheduler:
             self._start(seq, fitting, plan)
         return BlockedOn.NOTHING
 
-    def _fit(self, seq: Sequence, match: PrefixMatch, plan: _Plan) -> PrefixMatch | None:
+    def _fit(self, seq: Sequence, match: PrefixMatch, plan: StepPlan) -> PrefixMatch | None:
         """Return as much of a match as there is room to admit with; preempts lower priorities if that is enough."""
         for candidate in (match, match.without_partial()):
-            if self._shortfall(seq, candidate) <= 0:
+            if self._shortfall(seq, candidate, plan) <= 0:
                 return candidate
         victims = self._policy.displaced_by(seq, self.running)
-        if self._shortfall(seq, match) > sum(len(victim.block_table) for victim in victims):
+        if self._shortfall(seq, match, plan) > sum(len(victim.block_table) for victim in victims):
             return None
         for victim in victims:
             self._preempt(victim, plan)
-            if self._shortfall(seq, match) <= 0:
+            if self._shortfall(seq, match, plan) <= 0:
                 return match
         return None
 
-    def _shortfall(self, seq: Sequence, match: PrefixMatch) -> int:
+    def _shortfall(self, seq: Sequence, match: PrefixMatch, plan: StepPlan) -> int:
         """Return how many blocks are missing for an admission; none if it is 0 or less."""
         blocks = self.blocks
         missing = blocks.blocks_to_admit(match, seq.num_tokens + 1) - self._policy.num_available(blocks)
         if not self.num_running:
             return missing
         missing += self._num_seats_of(seq) - 1
-        per_step = max(1, self.config.max_num_batched_tokens - self._num_seats)
+        if self._needs_guarantee(seq):
+            missing -= blocks.num_blocks_for(seq.num_tokens + 1)
+            return missing + sum(self._blocks_to_the_end(other) for other in (seq, *self._running))
+        per_step = max(1, self.config.max_num_batched_tokens - self._running.num_seats)
         missing += self._policy.headroom(
             seq,
             num_owed=sum(
-                blocks.blocks_needed(other, other.num_tokens - other.num_computed_tokens) for other in self._prefilling
+                blocks.blocks_needed(other, other.num_tokens - other.num_computed_tokens) for other in plan.incomplete()
             ),
-            num_growing=self._num_seats,
+            num_growing=self._running.num_seats,
             num_steps=-(-(seq.num_tokens - match.num_tokens) // per_step),
             block_size=blocks.block_size,
         )
         return missing
 
-    def _start(self, seq: Sequence, match: PrefixMatch, plan: _Plan) -> None:
+    def _needs_guarantee(self, seq: Sequence) -> bool:
+        """Tell whether an admission must leave room for everybody's whole length."""
+        is_guaranteed = self._policy.is_guaranteed
+        return is_guaranteed(seq) or (self._running.num_resumed > 0 and any(map(is_guaranteed, self._running)))
+
+    def _blocks_to_the_end(self, seq: Sequence) -> int:
+        """Return how many more blocks a sequence, with all choices that it will fork, can ever take."""
+        blocks, record = self.blocks, self._records[seq.request.request_id]
+        num_prompt = seq.num_prompt_tokens
+        at_end = blocks.num_blocks_for(num_prompt + record.max_output_tokens)
+        of_forks = record.num_unborn * (at_end - num_prompt // blocks.block_size)
+        of_shared_tail = 1 if record.request.params.n > 1 else 0
+        return at_end + of_forks + of_shared_tail - len(seq.block_table)
+
+    def _start(self, seq: Sequence, match: PrefixMatch, plan: StepPlan) -> None:
         """Move the head of the queue to the running ones, with its first chunk."""
         self._waiting.pop()
         is_resumed = seq.status is SequenceStatus.PREEMPTED
@@ -299,8 +284,7 @@ class Scheduler:
             self.blocks.explain(seq, match)
         self.blocks.admit(seq, match)
         seq.status = SequenceStatus.RUNNING
-        self._num_seats += self._num_seats_of(seq)
-        insort(self._prefilling if seq.is_prefilling else self._decoding, seq, key=seq_key)
+        self._running.add(seq, num_seats=self._num_seats_of(seq))
         if is_resumed:
             seq.is_catching_up = True
             self._events.emit(
@@ -315,12 +299,9 @@ class Scheduler:
             self._events.emit(RequestScheduled, request_id=seq.request_id, num_cached_tokens=match.num_tokens)
         num_tokens = min(seq.num_tokens - seq.num_computed_tokens, plan.budget)
         self.blocks.allocate(seq, num_tokens)
-        if seq.is_prefilling:
-            plan.add_chunk(seq, num_tokens)
-        else:
-            plan.add_decode(seq)
+        plan.add(seq, num_tokens)
 
-    def _preempt(self, seq: Sequence, plan: _Plan) -> None:
+    def _preempt(self, seq: Sequence, plan: StepPlan) -> None:
         """Take a running sequence's blocks and put it back into the queue, at the place of its age."""
         plan.drop(seq)
         num_lost_tokens = seq.num_computed_tokens
@@ -373,60 +354,65 @@ class Scheduler:
         assert len(sampled) == len(rows), f"{len(rows)} rows were asked for, {len(sampled)} came back"
         outputs: list[ChoiceOutput] = []
         num_rows, last = len(rows), 0
+        records, running = self._records, SequenceStatus.RUNNING
         self.blocks.note_computed(schedule.num_tokens)
         for entry in schedule.entries:
             seq, first = entry.seq, last
             while last < num_rows and rows[last].seq is seq:
                 last += 1
-            if seq.status is not SequenceStatus.RUNNING:  # failed with a sibling earlier in this loop
+            if seq.status is not running:  # failed with a sibling earlier in this loop
                 self.blocks.note_computed(-entry.num_tokens)
                 continue
             seq.num_computed_tokens += entry.num_tokens
+            record = records[seq.request.request_id]
+            if entry.is_decode and last - first == 1 and _is_plain(sampled[first], record, seq):
+                outputs.append(self._append_plain(seq, sampled[first].token_id))
+                continue
             results = sampled[first:last]
-            record = self._records[seq.request.request_id]
-            for result in results:
-                if result.error:
-                    outputs.extend(self._fail(record, result.error))
-                    break
+            error = next((result.error for result in results if result.error), "")
+            if error:
+                outputs.extend(self._fail(record, error))
+            elif entry.is_decode:
+                outputs.append(self._append(record, seq, results, ()))
+            elif results:
+                outputs.extend(self._take_prefill(record, seq, rows[first:last], results))
             else:
-                if entry.is_decode:
-                    outputs.append(self._append(record, seq, results))
-                elif results:
-                    outputs.extend(self._take_prefill(record, entry, rows[first:last], results))
-                else:
-                    self.blocks.publish(seq)
+                self.blocks.publish(seq)
         return outputs
 
-    def _take_prefill(
-        self, record: RequestRecord, entry: ScheduledSequence, rows: Many[SamplingRow], results: Many[SampledToken]
-    ) -> list[ChoiceOutput]:
-        """Take in what a prefill chunk gave: prompt log probabilities, and the first tokens if it was the last chunk.
+    def _append_plain(self, seq: Sequence, token_id: int) -> ChoiceOutput:
+        """Do what `_append` does for a token that is neither the first nor the last, and has no log probability.
 
-        A request with n > 1 has a first token for each choice; its other choices are made here.
+        Nearly all tokens are like that; this takes a third of the time.
         """
-        seq = entry.seq
-        prompt_logprobs: list[TokenLogprobs] = []
-        tokens: dict[int, list[SampledToken]] = {}
-        for row, result in zip(rows, results, strict=True):
-            if row.given_token < 0:
-                tokens.setdefault(row.index, []).append(result)
-            elif row.position > record.num_prompt_logprobs:
-                assert result.logprobs is not None, f"prompt position {row.position} came without log probabilities"
-                record.num_prompt_logprobs = row.position
-                prompt_logprobs.append(result.logprobs)
+        request_id, output = seq.request.request_id, seq.output_token_ids
+        output.append(token_id)
+        seq.is_catching_up = False
+        self._events.emit_tokens(request_id, seq.index, 1, len(output))
+        if not seq.num_computed_tokens % self._block_size:
+            self.blocks.publish(seq)
+        return ChoiceOutput(
+            request_id=request_id, index=seq.index, token_ids=[token_id], num_cached_tokens=seq.num_cached_tokens
+        )
+
+    def _take_prefill(
+        self, record: RequestRecord, seq: Sequence, rows: Many[SamplingRow], results: Many[SampledToken]
+    ) -> list[ChoiceOutput]:
+        """Take in a prefill chunk's results; after the last chunk all choices get their first token."""
         self.blocks.publish(seq)
-        if not tokens:
-            if not prompt_logprobs:
+        taken = sort_prefill_results(record, rows, results)
+        if not taken.tokens:
+            if not taken.prompt_logprobs:
                 return []
-            return [ChoiceOutput(request_id=seq.request_id, index=seq.index, prompt_logprobs=prompt_logprobs)]
+            return [ChoiceOutput(request_id=seq.request_id, index=seq.index, prompt_logprobs=taken.prompt_logprobs)]
         if record.num_unborn:
             self._fork(record)
-        self._prefilling.remove(seq)
-        insort(self._decoding, seq, key=seq_key)
+        self._running.end_prefill(seq)
         outputs = []
-        for index, choice_tokens in tokens.items():
-            outputs.append(self._append(record, record.sequences[index], choice_tokens, prompt_logprobs))
-            prompt_logprobs = []
+        prompt_logprobs: Many[TokenLogprobs] = taken.prompt_logprobs
+        for index, tokens in taken.tokens.items():
+            outputs.append(self._append(record, record.sequences[index], tokens, prompt_logprobs))
+            prompt_logprobs = ()
         return outputs
 
     def _fork(self, record: RequestRecord) -> None:
@@ -438,65 +424,36 @@ class Scheduler:
             child.status = SequenceStatus.RUNNING
             self.blocks.fork(parent, child)
             record.sequences.append(child)
-            insort(self._decoding, child, key=seq_key)
+            self._running.add_fork(child)
 
     def _append(
         self,
         record: RequestRecord,
         seq: Sequence,
         results: Many[SampledToken],
-        prompt_logprobs: Many[TokenLogprobs] = (),
+        prompt_logprobs: Many[TokenLogprobs],
     ) -> ChoiceOutput:
-        """Add new tokens to a choice, up to the one that ends it."""
-        output, stop_ids, limit = seq.output_token_ids, record.stop_ids, record.max_output_tokens
+        """Add new tokens to a choice, and end it if one of them does."""
         request_id, index = seq.request.request_id, seq.index
-        if not output:
+        if not seq.output_token_ids:
             self._events.emit(RequestFirstToken, request_id=request_id, index=index)
         seq.is_catching_up = False
-        new: list[int] = []
-        logprobs: list[TokenLogprobs] = []
-        reason: FinishReason | None = None
-        for result in results:
-            token_id = result.token_id
-            new.append(token_id)
-            output.append(token_id)
-            if result.logprobs is not None:
-                logprobs.append(result.logprobs)
-            if token_id in stop_ids:
-                reason = FinishReason.STOP
-                break
-            if len(output) >= limit:
-                reason = FinishReason.LENGTH
-                break
-        num_output_tokens = len(output)
-        self._events.emit(
-            RequestTokens,
-            request_id=request_id,
-            index=index,
-            num_tokens=len(new),
-            num_output_tokens=num_output_tokens,
-        )
-        if reason is None:
-            if not seq.num_computed_tokens % self._block_size:
-                self.blocks.publish(seq)
-            return ChoiceOutput(
-                request_id=request_id,
-                index=index,
-                token_ids=new,
-                logprobs=logprobs,
-                prompt_logprobs=list(prompt_logprobs),
-                num_cached_tokens=seq.num_cached_tokens,
-            )
-        self._leave(seq)
-        self._ledger.finish(seq, reason, num_output_tokens)
+        new, reason = append_tokens(record, seq, results)
+        num_output_tokens = len(seq.output_token_ids)
+        self._events.emit_tokens(request_id, index, len(new), num_output_tokens)
+        if reason is not None:
+            self._leave(seq)
+            self._ledger.finish(seq, reason, num_output_tokens)
+        elif not seq.num_computed_tokens % self._block_size:
+            self.blocks.publish(seq)
         return ChoiceOutput(
             request_id=request_id,
             index=index,
             token_ids=new,
-            logprobs=logprobs,
+            logprobs=[result.logprobs for result in results[: len(new)] if result.logprobs is not None],
             prompt_logprobs=list(prompt_logprobs),
-            finish_reason=reason.value,
-            stop_token_id=token_id if reason is FinishReason.STOP else -1,
+            finish_reason=reason.value if reason is not None else "",
+            stop_token_id=new[-1] if reason is FinishReason.STOP else -1,
             num_cached_tokens=seq.num_cached_tokens,
         )
 
@@ -516,13 +473,19 @@ class Scheduler:
         if seq.status is not SequenceStatus.RUNNING:
             self._waiting.remove(seq)
             return
-        for group in (self._decoding, self._prefilling):
-            place = bisect_left(group, seq_key(seq), key=seq_key)
-            if place < len(group) and group[place] is seq:
-                del group[place]
-        self._num_seats -= self._num_seats_of(seq)
+        self._running.remove(seq, num_seats=self._num_seats_of(seq))
         self.blocks.release(seq, is_faulty=is_faulty)
 
     def _num_seats_of(self, seq: Sequence) -> int:
         """Return how many running sequences it counts for: with all those that it will fork."""
         return 1 + self._records[seq.request.request_id].num_unborn
+
+
+def _is_plain(result: SampledToken, record: RequestRecord, seq: Sequence) -> bool:
+    """Tell whether a decoded token just lengthens its choice."""
+    return (
+        result.token_id not in record.stop_ids
+        and len(seq.output_token_ids) + 1 < record.max_output_tokens
+        and result.logprobs is None
+        and not result.error
+    )

@@ -6,14 +6,15 @@ import msgspec
 
 from engine.clock import Clock
 from engine.errors import ConfigError
+from engine.messages import EngineInfo
 
 
 class SupervisionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of the watch, all in seconds but `max_restarts`.
 
     Attributes:
-        hang_timeout_s: with work pending, a longer silence means that the engine hangs; it is killed. Must exceed
-            the longest honest step (a full token budget of prefill on the slowest machine).
+        hang_timeout_s: with work pending, a longer silence means that the engine hangs; it is killed. Raised to
+            `longest_honest_step_s` where that is more.
         load_timeout_s: the same while it loads, between two load stages.
         check_s: how often the silence is looked at.
         max_restarts: restarts within `restart_window_s`; one more loss in that time and the engine stays down.
@@ -41,6 +42,20 @@ class SupervisionConfig(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("max_restarts", "first_delay_s", "max_delay_s"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"`{name}` must be at least 0, got {getattr(self, name)}")
+
+
+SLOWEST_CPU_FLOP_PER_S = 5e9
+
+
+def longest_honest_step_s(info: EngineInfo) -> float:
+    """Return how long a step of the full token budget may take on the slowest CPU worth serving from; 0 on devices.
+
+    Two operations per parameter and token; attention and the overcount of experts that stay idle are left to the
+    generous rate. A 7B model with a budget of 512 tokens gets 24 minutes, a 135M one half a minute.
+    """
+    if not info.device.startswith("cpu"):
+        return 0.0
+    return 2.0 * info.num_parameters * info.max_num_batched_tokens / SLOWEST_CPU_FLOP_PER_S
 
 
 class RestartBudget:

@@ -11,12 +11,14 @@ received = finished + failed + aborted + rejected + in flight
 sum of scheduled tokens <= budget           and equal to what the step's chunks and tokens say
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 from engine.events import (
     BlockPublished,
     EngineFailed,
+    EngineStarted,
     EngineStopped,
     Event,
     RequestChunk,
@@ -27,8 +29,10 @@ from engine.events import (
     StepFinished,
     StepStarted,
 )
-from observability.trace_file import TraceEvent, TraceHeader, TraceReader, UnknownEvent
-from observability.trace_pool import InvariantError, KVEvent, RebuiltPool
+from observability.trace_block import InvariantError
+from observability.trace_file import TraceEvent, TraceReader, UnknownEvent
+from observability.trace_header import TraceHeader
+from observability.trace_pool import KVEvent, RebuiltPool
 from observability.trace_report import TraceReport, Violation
 from observability.trace_requests import RebuiltRequests
 
@@ -85,6 +89,8 @@ class TraceChecker:
         self._num_blocks = num_blocks
         self.pool = RebuiltPool(num_blocks=num_blocks, from_start=from_start)
         self._requests = RebuiltRequests(from_start=from_start)
+        self._lives_before: list[RebuiltRequests] = []
+        self._has_life_ended = False
         self._violation: Violation | None = None
         self._last: TraceEvent | None = None
         self._in_step = False
@@ -124,6 +130,8 @@ class TraceChecker:
             except InvariantError as error:
                 seq, step = (self._last.seq, self._last.step) if self._last else (0, 0)
                 self._violation = Violation(seq=seq, step=step, event_type="", reason=str(error))
+        lives = [*self._lives_before, self._requests]
+        num_ended = sum((Counter(life.ended.values()) for life in lives), Counter[str]())
         return TraceReport(
             ok=self._violation is None,
             violation=self._violation,
@@ -132,13 +140,14 @@ class TraceChecker:
             num_unknown_events=self._num_unknown,
             from_start=self._from_start,
             truncated=truncated,
-            num_received=self._requests.num_received,
+            num_lives=len(lives),
+            num_received=sum(life.num_received for life in lives),
             num_in_flight=len(self._requests.live),
-            num_ended=self._requests.count_by_end(),
+            num_ended=dict(num_ended),
             num_blocks=dict(self.pool.counts),
             num_kv_events=dict(self._num_kv_events),
             num_preemptions=self._num_preemptions,
-            num_futile_resumes=self._requests.num_futile_resumes,
+            num_futile_resumes=sum(life.num_futile_resumes for life in lives),
             num_stalls=self._num_stalls,
         )
 
@@ -147,12 +156,27 @@ class TraceChecker:
             if self._from_start and event.seq != 1:
                 raise InvariantError(f"`seq` must start at 1, got {event.seq}")
             return
+        if self._has_life_ended and event.seq == 1:
+            self._begin_life()
+            return
         if event.seq != self._last.seq + 1:
             raise InvariantError(f"`seq` must be gapless: {event.seq} follows {self._last.seq}")
         if event.t < self._last.t:
             raise InvariantError(f"time runs backwards: {event.t} follows {self._last.t}")
         if event.step < self._last.step:
             raise InvariantError(f"steps run backwards: {event.step} follows {self._last.step}")
+
+    def _begin_life(self) -> None:
+        """A restarted engine: a stream of its own, from 1, with a pool of its own, all of it free."""
+        if self._requests.live:
+            raise InvariantError(
+                f"an engine starts, but the one before ended with {len(self._requests.live)} in flight"
+            )
+        self._lives_before.append(self._requests)
+        self._requests = RebuiltRequests(from_start=True)
+        self.pool = RebuiltPool(num_blocks=self._num_blocks, from_start=True)
+        self._has_life_ended = self._in_step = False
+        self._step_seen = True
 
     def _apply(self, event: Event) -> None:
         if isinstance(event, RequestEvent):
@@ -175,12 +199,21 @@ class TraceChecker:
             self._step_finished(event)
         elif isinstance(event, Stalled):
             self._num_stalls += 1
+        elif isinstance(event, EngineStarted):
+            if (event.num_blocks, event.block_size) != (self._num_blocks, self._block_size):
+                raise InvariantError(
+                    f"the engine starts with {event.num_blocks} blocks of {event.block_size} tokens, the header says "
+                    f"{self._num_blocks} of {self._block_size}"
+                )
         elif isinstance(event, EngineFailed):
             self._in_step = False
+            self._has_life_ended = True
             if event.lost:
                 self.pool = RebuiltPool(num_blocks=self._num_blocks, from_start=True)
-        elif isinstance(event, EngineStopped) and self._requests.live:
-            raise InvariantError(f"the engine stops with {len(self._requests.live)} requests in flight")
+        elif isinstance(event, EngineStopped):
+            self._has_life_ended = True
+            if self._requests.live:
+                raise InvariantError(f"the engine stops with {len(self._requests.live)} requests in flight")
 
     def _check_written(self, event: BlockPublished) -> None:
         """A published block must be full of written KV: some choice that holds it has computed past its end."""
@@ -238,4 +271,4 @@ class TraceChecker:
                 f"block {self.pool.first_lost()} is lost: nobody holds it, it is neither cached nor free"
             )
         self.pool.check_settled(self._requests.ended)
-        self._requests.forget_ended_lives()
+        self._requests.settle()

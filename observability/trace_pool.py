@@ -6,7 +6,6 @@ tables are then adopted from what the first events say of them, and checked from
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 
 from engine.events import (
     BlockAllocated,
@@ -18,9 +17,7 @@ from engine.events import (
     BlockShared,
     CacheCleared,
 )
-
-Choice = tuple[str, int]
-"""A request id and which of its choices: the owner of a block table."""
+from observability.trace_block import ROOT_BLOCK_ID, Block, Choice, InvariantError, name_of
 
 KVEvent = (
     BlockAllocated
@@ -32,46 +29,6 @@ KVEvent = (
     | BlockFreed
     | CacheCleared
 )
-
-ROOT_BLOCK_ID = -1
-
-
-class InvariantError(Exception):
-    """An event contradicts what the events before it established; the message has the numbers."""
-
-
-@dataclass(slots=True)
-class Block:
-    """One block as the events describe it.
-
-    Attributes:
-        known: False until an event has said where it is (only in traces that start in the middle).
-        free: on the free list.
-        holders: each choice whose table holds it.
-        published: in the prefix tree, below `parent`, with `num_children` published blocks below it.
-        block_hash: of the published content.
-        counted_as: the place under which the pool's counts have it.
-    """
-
-    known: bool = True
-    free: bool = True
-    holders: set[Choice] = field(default_factory=set)
-    published: bool = False
-    parent: int = ROOT_BLOCK_ID
-    block_hash: str = ""
-    num_children: int = 0
-    counted_as: str = "free"
-
-    @property
-    def place(self) -> str:
-        """Return `unknown`, `free`, `referenced`, `cached`, or `lost` (nobody holds it and it isn't free)."""
-        if not self.known:
-            return "unknown"
-        if self.free:
-            return "free"
-        if self.holders:
-            return "referenced"
-        return "cached" if self.published else "lost"
 
 
 class RebuiltPool:
@@ -137,7 +94,7 @@ class RebuiltPool:
         choice = (event.request_id, event.index)
         if block.place not in ("referenced", "cached", "unknown"):
             raise InvariantError(
-                f"block {event.block_id} is shared with {_name(choice)} while it is {self._describe(event.block_id)}"
+                f"block {event.block_id} is shared with {name_of(choice)} while it is {self._describe(event.block_id)}"
             )
         self._append(event.block_id, choice, event.position)
         self._check_ref_count(event.block_id, event.ref_count)
@@ -152,13 +109,13 @@ class RebuiltPool:
         target = self._block(event.block_id)
         if target.known and (target.holders != {choice} or target.published):
             raise InvariantError(
-                f"block {event.block_id} is copied to for {_name(choice)} while it is {self._describe(event.block_id)}"
+                f"block {event.block_id} is copied to by {name_of(choice)} while it is {self._describe(event.block_id)}"
             )
         replaced = self._replaced.pop(choice, None)
         if replaced is not None:
             if replaced != (event.source, event.block_id):
                 raise InvariantError(
-                    f"{_name(choice)} replaced block {replaced[0]} by {replaced[1]}, but copies {event.source} to "
+                    f"{name_of(choice)} replaced block {replaced[0]} by {replaced[1]}, but copies {event.source} to "
                     f"{event.block_id}"
                 )
             self._copy_sources[choice] = event.source
@@ -194,7 +151,7 @@ class RebuiltPool:
         choice = (event.request_id, event.index)
         if block.known and choice not in block.holders:
             raise InvariantError(
-                f"block {event.block_id} is released by {_name(choice)}, which doesn't hold it; it is "
+                f"block {event.block_id} is released by {name_of(choice)}, which doesn't hold it; it is "
                 f"{self._describe(event.block_id)}"
             )
         block.holders.discard(choice)
@@ -254,15 +211,15 @@ class RebuiltPool:
         table half released, a block held by a request that `ended`.
         """
         for choice, (old, new) in self._replaced.items():
-            raise InvariantError(f"{_name(choice)} replaced block {old} by {new} in its table and copied nothing")
+            raise InvariantError(f"{name_of(choice)} replaced block {old} by {new} in its table and copied nothing")
         for choice, source in self._copy_sources.items():
-            raise InvariantError(f"{_name(choice)} copied block {source} and still holds it")
+            raise InvariantError(f"{name_of(choice)} copied block {source} and still holds it")
         for choice, table in self.tables.items():
             if choice[0] in ended:
-                raise InvariantError(f"{_name(choice)} ended and still holds blocks {table}")
+                raise InvariantError(f"{name_of(choice)} ended and still holds blocks {table}")
         if self._releasing:
             choice = min(self._releasing)
-            raise InvariantError(f"{_name(choice)} released a part of its table only; it holds {self.tables[choice]}")
+            raise InvariantError(f"{name_of(choice)} released a part of its table only; it holds {self.tables[choice]}")
 
     def _append(self, block_id: int, choice: Choice, position: int) -> None:
         self.blocks[block_id].holders.add(choice)
@@ -270,14 +227,14 @@ class RebuiltPool:
             return
         table = self.tables.setdefault(choice, [])
         if choice in self._releasing:
-            raise InvariantError(f"{_name(choice)} gets block {block_id} while it releases its table {table}")
+            raise InvariantError(f"{name_of(choice)} gets block {block_id} while it releases its table {table}")
         if position != len(table):
             raise InvariantError(
-                f"block {block_id} became entry {position} of {_name(choice)}, whose table has {len(table)} entries"
+                f"block {block_id} became entry {position} of {name_of(choice)}, whose table has {len(table)} entries"
             )
         if block_id in table:
             raise InvariantError(
-                f"block {block_id} became entry {position} of {_name(choice)}, which holds it: {table}"
+                f"block {block_id} became entry {position} of {name_of(choice)}, which holds it: {table}"
             )
         table.append(block_id)
 
@@ -298,9 +255,5 @@ class RebuiltPool:
 
     def _describe(self, block_id: int) -> str:
         block = self.blocks[block_id]
-        held = f" by {', '.join(_name(holder) for holder in sorted(block.holders))}" if block.holders else ""
+        held = f" by {', '.join(name_of(holder) for holder in sorted(block.holders))}" if block.holders else ""
         return f"{block.place}{held}"
-
-
-def _name(choice: Choice) -> str:
-    return f"choice {choice[1]} of request {choice[0]!r}"

@@ -23,6 +23,7 @@ class TraceReport(msgspec.Struct, frozen=True, kw_only=True):
         from_start: whether the trace begins with the engine's first event; if not, blocks and requests are adopted
             as they are first seen, which proves less.
         truncated: the file ends within a line.
+        num_lives: engines whose events the trace holds, one after another (a restart begins a new one).
         num_received, num_in_flight, num_ended: requests; `num_ended` by terminal event.
         num_blocks: blocks at the end, by where they are (free, referenced, cached, lost, unknown).
         num_kv_events: by event type.
@@ -37,6 +38,7 @@ class TraceReport(msgspec.Struct, frozen=True, kw_only=True):
     num_unknown_events: int
     from_start: bool
     truncated: bool
+    num_lives: int
     num_received: int
     num_in_flight: int
     num_ended: dict[str, int]
@@ -53,7 +55,7 @@ class TraceReport(msgspec.Struct, frozen=True, kw_only=True):
         blocks = ", ".join(f"{count} {name}" for name, count in self.num_blocks.items() if count)
         kv = ", ".join(f"{count} {name.removeprefix('block_')}" for name, count in sorted(self.num_kv_events.items()))
         lines = [
-            f"{self.num_events} events, {self.num_steps} steps ({begin})",
+            f"{self.num_events} events, {self.num_steps} steps, {self.num_lives} engine lives ({begin})",
             f"requests: {self.num_received} received: {ended}, {self.num_in_flight} in flight",
             f"blocks: {blocks}",
             f"KV events: {kv or 'none'}",

@@ -1,9 +1,9 @@
 """The life of every request rebuilt from events alone: its order, its computed tokens, its one end."""
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 from engine.events import (
+    PrefixLookup,
     RequestAborted,
     RequestArrived,
     RequestChunk,
@@ -19,7 +19,7 @@ from engine.events import (
     RequestTokens,
     SequenceFinished,
 )
-from observability.trace_pool import InvariantError
+from observability.trace_block import InvariantError
 
 Terminal = RequestRejected | RequestFinished | RequestFailed | RequestAborted
 
@@ -53,6 +53,7 @@ class RequestLife:
     queued: bool = False
     scheduled: bool = False
     num_cached_tokens: int = 0
+    num_matched_tokens: int | None = None  # by its prefix_lookup
     choices: dict[int, ChoiceLife] = field(default_factory=dict)
 
 
@@ -71,6 +72,7 @@ class RebuiltRequests:
         self.live: dict[str, RequestLife] = {}
         self.ended: dict[str, str] = {}
         self._last_lives: dict[str, RequestLife] = {}
+        self._complete: set[str] = set()
         self.num_received = 0
         self.num_futile_resumes = 0
 
@@ -94,6 +96,8 @@ class RebuiltRequests:
             if life.queued:
                 raise InvariantError(f"request {event.request_id!r} is queued twice")
             life.queued = True
+        elif isinstance(event, PrefixLookup):
+            life.num_matched_tokens = event.num_matched_tokens
         elif isinstance(event, RequestScheduled):
             self._scheduled(event, life)
         elif isinstance(event, RequestChunk | RequestTokens | RequestFirstToken):
@@ -109,7 +113,7 @@ class RebuiltRequests:
         """Return how many tokens of a choice can have their KV written by now; None if the trace can't tell.
 
         A decode is said by the token that comes of it, after the block it fills is published: so once the prompt is
-        computed, all tokens known count. Requests that just ended are remembered until forget_ended_lives, for they
+        computed, all tokens known count. Requests that just ended are remembered until `settle`, for they
         publish while they let go.
         """
         life = self.live.get(request_id) or self._last_lives.get(request_id)
@@ -121,12 +125,12 @@ class RebuiltRequests:
         num_known = life.arrived.num_prompt_tokens + choice.num_output_tokens
         return num_known if choice.num_computed_tokens == num_known - 1 else choice.num_computed_tokens
 
-    def forget_ended_lives(self) -> None:
-        """Forget the details of requests that ended; how they ended is kept."""
+    def settle(self) -> None:
+        """Between two steps: raise if a request is complete and not ended; forget the details of those that ended."""
+        if self._complete:
+            name = min(self._complete)
+            raise InvariantError(f"every choice of request {name!r} has finished, but the request hasn't ended")
         self._last_lives.clear()
-
-    def count_by_end(self) -> dict[str, int]:
-        return dict(Counter(self.ended.values()))
 
     def _arrived(self, event: RequestArrived) -> None:
         if event.request_id in self.live or event.request_id in self.ended:
@@ -147,6 +151,11 @@ class RebuiltRequests:
             raise InvariantError(
                 f"request {event.request_id!r} takes {event.num_cached_tokens} of its "
                 f"{life.arrived.num_prompt_tokens} prompt tokens from the cache; the last one must be computed"
+            )
+        if life.num_matched_tokens not in (None, event.num_cached_tokens):
+            raise InvariantError(
+                f"request {event.request_id!r} takes {event.num_cached_tokens} tokens from the cache, its lookup found "
+                f"{life.num_matched_tokens}"
             )
         life.scheduled = True
         life.num_cached_tokens = event.num_cached_tokens
@@ -224,6 +233,8 @@ class RebuiltRequests:
         if choice is None or choice.finished:
             raise InvariantError(f"{name} finishes, but it is {'finished already' if choice else 'unknown'}")
         choice.finished, choice.running = True, False
+        if sum(each.finished for each in life.choices.values()) == life.arrived.n:
+            self._complete.add(event.request_id)
 
     def _ended(self, event: Terminal, life: RequestLife) -> None:
         tag = str(event.__struct_config__.tag)
@@ -238,5 +249,6 @@ class RebuiltRequests:
                 raise InvariantError(
                     f"{name} says {event.num_cached_tokens} cached tokens, was scheduled with {life.num_cached_tokens}"
                 )
+        self._complete.discard(event.request_id)
         self._last_lives[event.request_id] = self.live.pop(event.request_id)
         self.ended[event.request_id] = tag

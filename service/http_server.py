@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
+from service.http_protocol import ChoosingProtocol
+
 KEEP_ALIVE_S = 65
 FLUSH_S = 3
 
@@ -24,7 +26,7 @@ def make_server(app: ASGIApp) -> HttpServer:
     return HttpServer(
         uvicorn.Config(
             app,
-            http="httptools",
+            http=ChoosingProtocol,
             ws="none",
             lifespan="off",
             log_config=None,

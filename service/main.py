@@ -11,8 +11,6 @@ import os
 import secrets
 import signal
 import socket
-import sys
-from collections.abc import Callable
 
 from engine.client import AsyncEngine
 from engine.clock import Clock, SystemClock
@@ -54,7 +52,7 @@ def serve(config: EngineConfig, settings: ServiceSettings) -> int:
         tokenizer, ChatTemplate(model.tokenizer, tokenizer, clock=clock), num_threads=settings.text_threads
     )
     models = _served_models(config.model, model.name, settings, clock)
-    with listening_socket(settings.host, settings.port) as sock, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with listening_socket(settings.host, settings.port) as sock, asyncio.Runner() as runner:
         _say_where(sock, settings)
         return runner.run(_Service(config, settings, prompts, models, clock).run(sock))
 
@@ -162,12 +160,3 @@ def _say_where(sock: socket.socket, settings: ServiceSettings) -> None:
     log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
     if not settings.api_keys and host not in ("127.0.0.1", "::1"):
         log.warning("anyone who can reach %s can use this server; --api-key-file closes it", host)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return uvloop's loop where it exists: a streamed token costs half as much on it."""
-    if sys.platform == "win32":
-        return asyncio.new_event_loop
-    import uvloop
-
-    return uvloop.new_event_loop

@@ -137,7 +137,7 @@ class PrefixTree:
             if node.tokens[end * size : (end + 1) * size] == list(tokens):
                 return node.blocks[end]
             node = self._split(node, end)
-        else:
+        elif node.children:
             child = node.children.get(tokens)
             if child is not None:
                 return child.blocks[0]
@@ -146,13 +146,7 @@ class PrefixTree:
             node.tokens.extend(tokens)
             node.blocks.append(block_id)
         else:
-            child = _Node(parent=node, salt=salt, depth=depth, tokens=list(tokens), blocks=[block_id])
-            child.last_used = self._tick
-            node.children[tokens] = child
-            node.order.add(tokens)
-            if node.parent is None:
-                self._num_roots_with[tokens] = self._num_roots_with.get(tokens, 0) + 1
-            node = child
+            node = self._add_child(node, tokens, block_id, depth)
         self._node_of[block_id] = node
         self._depth_of[block_id] = depth
         return block_id
@@ -273,6 +267,16 @@ class PrefixTree:
         for block_id in upper.blocks:
             self._node_of[block_id] = upper
         return upper
+
+    def _add_child(self, node: _Node, tokens: BlockTokens, block_id: int, depth: int) -> _Node:
+        """Begin a run below a node, with one block."""
+        child = _Node(parent=node, salt=node.salt, depth=depth, tokens=list(tokens), blocks=[block_id])
+        child.last_used = self._tick
+        node.children[tokens] = child
+        node.order.add(tokens)
+        if node.parent is None:
+            self._num_roots_with[tokens] = self._num_roots_with.get(tokens, 0) + 1
+        return child
 
     def _unlink(self, node: _Node, key: BlockTokens) -> None:
         """Remove an empty run from its parent, which may have become the end of its path."""

@@ -4,10 +4,6 @@ import re
 from pathlib import Path
 from typing import Final
 
-import httpx
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
 from engine.errors import ModelLoadError
 
 # Neither pickled weights nor second copies (`consolidated.safetensors`).
@@ -26,6 +22,11 @@ def fetch_from_hub(hub_id: str) -> Path:
     Raises:
         ModelLoadError: no such model, no permission, or no network and nothing in the cache.
     """
+    # Imported here: the client costs every start half a second, and most starts have their model on disk.
+    import httpx
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
     try:
         return Path(snapshot_download(hub_id, allow_patterns=_WANTED))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, httpx.HTTPError, OSError) as error:

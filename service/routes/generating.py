@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from engine.errors import PellucidError, RequestFailedError
+from engine.errors import InvalidRequestError, PellucidError, RequestFailedError
 from engine.messages import EngineInfo
 from service.disconnect import unless_disconnected
 from service.errors import encode_error
@@ -95,6 +95,7 @@ class GeneratingRoute(Generic[R]):
                 request = parsed.request
                 model = services.models.resolve(request.model)
                 num_prompts = self._api.num_prompts(request)
+                _check_n(request.n, info)
                 stack.enter_context(services.admission.permit(request.n * num_prompts))
             except PellucidError as error:
                 services.recorder.rejected(error.error_type)
@@ -230,6 +231,14 @@ async def _gather(answer: Answer, generation: Generation) -> None:
     async for deltas in generation.deltas():
         for delta in deltas:
             answer.gather(delta)
+
+
+def _check_n(n: int, info: EngineInfo) -> None:
+    """Raise InvalidRequestError if a prompt's choices, which run side by side, are more than can run at all."""
+    if n > info.max_num_seqs:
+        raise InvalidRequestError(
+            f"`n` must be at most {info.max_num_seqs}, the choices that can run at once here, got {n}", param="n"
+        )
 
 
 def _request_ids(context: RequestContext, num_prompts: int) -> list[str]:

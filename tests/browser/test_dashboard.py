@@ -164,8 +164,8 @@ def test_service_that_breaks_is_announced_and_the_page_recovers(page: Page) -> N
     assert page.text("[data-field=state]") == "Unreachable"
     page.stub.broken = False
     page.wait(lambda: not page.find("#banner").is_displayed(), "the banner never went away")
-    page.stub.ready_body = {"status": "loading", "reason": "loading weights"}
-    page.wait_text("#banner", "Loading: loading weights")
+    page.stub.state, page.stub.reason = "restarting", "the engine process died"
+    page.wait_text("#banner", "Restarting: the engine process died")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (1440, "dark"), (390, "light")])

@@ -189,6 +189,8 @@ def test_live_feed_refuses_statistics_in_another_form() -> None:
 
 
 def test_live_feed_passes_on_why_the_service_is_not_ready(client: httpx.Client, stub: Stub) -> None:
-    stub.ready_body = {"status": "loading"}
+    stub.state, stub.reason = "loading", "loading weights"
     with client.stream("GET", "/live") as live:
-        assert next(frames(live))["ready"] == {"status": 503, "body": {"status": "loading"}}
+        ready = next(frames(live))["ready"]
+    assert ready["status"] == 503  # type: ignore[index]
+    assert ready["body"]["error"]["message"] == "loading weights"  # type: ignore[index]

@@ -5,6 +5,7 @@ import gc
 from collections.abc import Awaitable, Callable
 
 import pytest
+import uvloop
 
 from engine.client import AsyncEngine, EngineState
 from engine.errors import EngineUnavailableError
@@ -367,3 +368,16 @@ def test_generate_before_it_is_ready_says_why() -> None:
             assert token_ids(await collect(engine.generate(make_request()))) == [0, 1, 2]
 
     asyncio.run(main())
+
+
+def test_client_on_uvloop_serves_the_same() -> None:
+    async def main() -> None:
+        fake, events = FakeEngine(), []
+        async with started_engine(fake, events=events) as engine:
+            requests = [make_request(f"r{i}", n=2, max_tokens=4, prompt=range(1, 20_001)) for i in range(20)]
+            results = await asyncio.gather(*(collect(engine.generate(request)) for request in requests))
+            assert all(token_ids(outputs, 1) == [100, 101, 102, 103] for outputs in results)
+        assert engine.state is EngineState.CLOSED
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+
+    uvloop.run(main())

@@ -134,6 +134,37 @@ def test_start_load_that_hangs_is_cut_after_the_load_timeout() -> None:
     asyncio.run(main())
 
 
+def test_start_that_the_system_refuses_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        launcher = CountingLauncher(FakeEngine())
+        refusals = [OSError("out of processes"), OSError("out of processes")]
+
+        def launch() -> EngineHandle:
+            if refusals:
+                raise refusals.pop()
+            return launcher()
+
+        async with await start(launch, []) as engine:
+            await engine.wait_ready()
+            assert (engine.num_restarts, len(launcher.handles)) == (2, 1)
+
+    asyncio.run(main())
+    assert "out of processes" in caplog.text
+
+
+def test_start_with_a_launcher_that_is_broken_fails_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    def launch() -> EngineHandle:
+        raise LookupError("no such launcher")
+
+    async def main() -> None:
+        async with await start(launch, []) as engine:
+            with pytest.raises(EngineUnavailableError, match="LookupError: no such launcher"):
+                await engine.wait_ready()
+            assert engine.state is EngineState.FAILED
+
+    asyncio.run(main())
+
+
 # --- loss ----------------------------------------------------------------------------------------------------------
 
 
@@ -314,6 +345,22 @@ def test_engine_that_hangs_with_work_pending_is_killed_and_replaced() -> None:
     asyncio.run(main())
 
 
+def test_engine_in_a_step_as_long_as_a_big_model_may_need_is_not_taken_for_hung() -> None:
+    async def main() -> None:
+        fake, clock = FakeEngine(num_parameters=7_000_000_000), ManualClock()
+        async with started_engine(fake, clock=clock) as engine:
+            fake.gate.clear()
+            generation = engine.generate(make_request("a"))
+            await hold_step(fake)
+            clock.advance(1400.0)
+            await asyncio.sleep(0.05)
+            assert engine.state is EngineState.READY
+            fake.gate.set()
+            assert token_ids(await collect(generation)) == [0, 1, 2]
+
+    asyncio.run(main())
+
+
 def test_engine_idle_and_silent_is_not_taken_for_hung() -> None:
     async def main() -> None:
         fake, clock = FakeEngine(), ManualClock()
@@ -403,6 +450,18 @@ def test_close_with_the_engine_in_a_step_that_never_ends_is_bounded_and_closes_t
         assert launcher.handles[0].wait(5.0) is not None
         assert [type(event) for event in events[-2:]] == [RequestAborted, EngineFailed]
         assert_stream_is_whole(events)
+
+    asyncio.run(main())
+
+
+def test_close_before_the_first_start_ends_closed_and_starts_nothing() -> None:
+    async def main() -> None:
+        launcher = CountingLauncher(FakeEngine())
+        engine = await start(launcher, [])
+        await engine.close()
+        assert (engine.state, launcher.handles) == (EngineState.CLOSED, [])
+        with pytest.raises(EngineUnavailableError, match="closed"):
+            await engine.wait_ready()
 
     asyncio.run(main())
 

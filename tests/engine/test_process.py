@@ -102,6 +102,7 @@ def test_process_serves_requests_and_ends_in_order() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_process_killed_idle_in_prefill_and_in_decode_fails_what_was_in_flight_and_comes_back() -> None:
     async def main() -> None:
         recorder = Recorder()
@@ -127,6 +128,26 @@ def test_process_killed_idle_in_prefill_and_in_decode_fails_what_was_in_flight_a
             await until(lambda: engine.num_restarts == 3)
             await engine.wait_ready()
             assert num_output_tokens(await collect(engine.generate(make_request("a")))) == 4
+
+    asyncio.run(main())
+
+
+def test_process_started_and_stopped_several_times_leaks_no_descriptor_and_no_process() -> None:
+    async def once(recorder: Recorder, *, is_ready: bool) -> None:
+        num_started = len(recorder.processes)
+        async with process_engine(recorder) as engine:
+            await until(lambda: len(recorder.processes) == num_started + 1)
+            if is_ready:
+                await engine.wait_ready()
+
+    async def main() -> None:
+        recorder = Recorder()
+        await once(recorder, is_ready=False)
+        before = len(os.listdir("/proc/self/fd"))
+        for i in range(4):
+            await once(recorder, is_ready=i == 3)
+        assert len(os.listdir("/proc/self/fd")) <= before
+        assert [process.wait(0.0) for process in recorder.processes] == [-signal.SIGKILL] * 4 + [0]
 
     asyncio.run(main())
 

@@ -1,10 +1,13 @@
 """Limits of the watch, restart budget, silence."""
 
+import msgspec
 import pytest
 
 from engine.clock import ManualClock
+from engine.config import EngineConfig
 from engine.errors import ConfigError
-from engine.supervision import RestartBudget, Silence, SupervisionConfig
+from engine.supervision import RestartBudget, Silence, SupervisionConfig, longest_honest_step_s
+from tests.support.fake_core import fake_info
 
 
 def test_budget_restarts_in_one_window_pause_longer_each_time_then_none() -> None:
@@ -40,3 +43,11 @@ def test_config_time_limit_of_zero_is_refused_by_name(field: str) -> None:
 def test_config_negative_restarts_are_refused() -> None:
     with pytest.raises(ConfigError, match="`max_restarts` must be at least 0, got -1"):
         SupervisionConfig(max_restarts=-1)
+
+
+def test_longest_honest_step_grows_with_model_and_budget_on_cpus_only() -> None:
+    info = msgspec.structs.replace(
+        fake_info(EngineConfig(model="m")), num_parameters=7_000_000_000, max_num_batched_tokens=512, device="cpu"
+    )
+    assert longest_honest_step_s(info) == pytest.approx(1433.6)
+    assert longest_honest_step_s(msgspec.structs.replace(info, device="cuda:0")) == 0.0

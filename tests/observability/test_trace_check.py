@@ -8,11 +8,16 @@ import pytest
 from engine.events import (
     BlockEvicted,
     CacheCleared,
+    EngineFailed,
+    EngineStarted,
     EngineStopped,
     Event,
+    PrefixLookup,
     RequestAborted,
+    RequestFailed,
     RequestPreempted,
     RequestResumed,
+    SequenceFinished,
     Stalled,
 )
 from observability.trace_check import check_events, check_trace
@@ -110,6 +115,41 @@ def test_stream_with_an_unknown_event_keeps_going_and_counts_it() -> None:
     report = check_events(header(), events)  # type: ignore[arg-type]
     assert report.ok
     assert report.num_unknown_events == 1
+
+
+def started(script: TraceScript, **changes: object) -> TraceScript:
+    fields: dict[str, object] = {
+        "model": "scripted",
+        "executor": "scripted",
+        "block_size": 4,
+        "num_blocks": 6,
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 16,
+        "max_model_len": 64,
+        "prefix_cache": True,
+    }
+    return script.say(EngineStarted, **{**fields, **changes})
+
+
+def test_stream_of_a_lost_engine_and_its_successor_passes() -> None:
+    """The blocks of a process that is gone are gone; the next life starts at 1 with a pool of its own."""
+    script = running().say(RequestFailed, request_id="a", error_type="e", message="m", num_output_tokens=0)
+    script.say(EngineFailed, error="killed", lost=True)
+    events = [*script.events, *started(TraceScript(first_t=2.0)).events]
+    second = one_request(TraceScript(first_t=3.0, first_seq=2)).events
+    report = check_events(header(), [*events, *second])  # type: ignore[arg-type]
+    assert report.ok, report.to_text()
+    assert (report.num_lives, report.num_received) == (2, 2)
+    assert report.num_ended == {"failed": 1, "finished": 1}
+
+
+def test_stream_that_goes_on_after_a_failed_step_passes() -> None:
+    script = running().say(EngineFailed, error="a step raised").release(1, "a").free(1).release(0, "a").free(0)
+    script.say(RequestFailed, request_id="a", error_type="e", message="m", num_output_tokens=0)
+    script.arrive("b", num_prompt=5).step().admit("b").allocate(0, "b", 0).allocate(1, "b", 1).chunk("b", 0, 5)
+    report = check(script)
+    assert report.ok, report.to_text()
+    assert report.num_lives == 1
 
 
 # --- broken, by one event ----------------------------------------------------------------------------------------
@@ -266,6 +306,12 @@ def test_request_whose_whole_prompt_came_from_the_cache_is_named() -> None:
     assert "takes 4 of its 4 prompt tokens from the cache" in reason(script)
 
 
+def test_more_tokens_from_the_cache_than_the_lookup_found_are_named() -> None:
+    script = one_request().arrive("b", num_prompt=6).step()
+    script.say(PrefixLookup, request_id="b", num_prompt_tokens=6, num_matched_tokens=3, why="tail")
+    assert reason(script.admit("b", cached=4)) == "request 'b' takes 4 tokens from the cache, its lookup found 3"
+
+
 def test_chunk_that_skips_tokens_is_named() -> None:
     script = TraceScript().arrive("a", num_prompt=9).step().admit("a").chunk("a", 2, 3)
     assert "computes a chunk from position 2, but has 0 computed tokens" in reason(script)
@@ -283,6 +329,33 @@ def test_more_tokens_than_asked_for_are_named() -> None:
 def test_finish_with_a_choice_missing_is_named() -> None:
     script = running(n=2).first_token("a").finish("a", num_prompt=5)
     assert reason(script) == "request 'a' finishes with 1 of its 2 choices finished"
+
+
+def test_engine_starting_after_one_that_left_requests_in_flight_is_named() -> None:
+    script = running().say(EngineFailed, error="killed", lost=True)
+    events = [*script.events, *started(TraceScript(first_t=2.0)).events]
+    report = check_events(header(), events)  # type: ignore[arg-type]
+    assert report.violation is not None
+    assert report.violation.event_type == "engine_started"
+    assert "the one before ended with 1 in flight" in report.violation.reason
+
+
+def test_engine_starting_while_another_runs_is_named() -> None:
+    events = [*one_request().events, *started(TraceScript(first_t=2.0)).events]
+    report = check_events(header(), events)  # type: ignore[arg-type]
+    assert report.violation is not None
+    assert report.violation.reason == "`seq` must be gapless: 1 follows 16"
+
+
+def test_engine_with_another_pool_than_the_header_is_named() -> None:
+    assert "starts with 7 blocks of 4 tokens, the header says 6 of 4" in reason(started(TraceScript(), num_blocks=7))
+
+
+def test_request_that_never_ends_although_its_choices_have_is_named_at_the_step_end() -> None:
+    script = running().first_token("a")
+    script.say(SequenceFinished, request_id="a", index=0, finish_reason="length", num_output_tokens=1)
+    script.release(1, "a").free(1).release(0, "a").free(0).step_done(prefill=5, generated=1, blocks=(6, 0, 0))
+    assert reason(script) == "every choice of request 'a' has finished, but the request hasn't ended"
 
 
 def test_engine_stopping_with_requests_in_flight_is_named() -> None:

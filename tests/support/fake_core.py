@@ -3,6 +3,8 @@
 import threading
 from collections.abc import Callable
 
+import msgspec
+
 from engine.clock import Clock
 from engine.config import EngineConfig
 from engine.errors import InvalidRequestError
@@ -178,7 +180,8 @@ class FakeEngine:
         raise_in_step: the number of the step that raises, in every life; 0 is never.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, num_parameters: int = 0) -> None:
+        self._num_parameters = num_parameters
         self.cores: list[FakeCore] = []
         self.gate = threading.Event()
         self.gate.set()
@@ -196,7 +199,7 @@ class FakeEngine:
         progress("warm-up")
         core = FakeCore(clock, self._before_step)
         self.cores.append(core)
-        return core, fake_info(config)
+        return core, msgspec.structs.replace(fake_info(config), num_parameters=self._num_parameters)
 
     def _before_step(self, step: int) -> None:
         if not self.gate.is_set():

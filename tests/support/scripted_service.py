@@ -9,6 +9,7 @@ Everything between the socket and the executor is the real thing; one step yield
 
 import asyncio
 import itertools
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
-import uvicorn
 
 from engine.client import AsyncEngine
 from engine.clock import SystemClock
@@ -40,6 +40,7 @@ from observability.recorder import Recorder
 from service.admission import Admission
 from service.app import ROUTE_TEMPLATES, create_app
 from service.drain import Drain
+from service.http_server import HttpServer, make_server
 from service.prompts import PromptEncoder
 from service.served_models import ServedModels
 from service.services import Services
@@ -47,6 +48,7 @@ from service.settings import ServiceSettings
 from tests.support.http_calls import frames
 
 TIMEOUT_S = 20.0
+THREAD_NAME = "service under test"
 SOURCE = ByteTokenizerSource(vocab_size=264)
 EOS = SOURCE.eos_id
 SUPERVISION = SupervisionConfig(check_s=0.02, max_restarts=0, shutdown_s=2.0)
@@ -111,6 +113,24 @@ class Streaming:
         return frames("".join(self._text))
 
 
+class Connection:
+    """A bare socket that sends requests and may be closed at any moment."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+
+    def send(self, path: str, body: Any) -> None:
+        """Send a whole POST; nothing is read."""
+        content = json.dumps(body).encode()
+        lines = [
+            f"POST {path} HTTP/1.1",
+            "host: x",
+            "content-type: application/json",
+            f"content-length: {len(content)}",
+        ]
+        self.sock.sendall("\r\n".join([*lines, "", ""]).encode() + content)
+
+
 @dataclass
 class Served:
     """The test's hand on a running service."""
@@ -121,10 +141,12 @@ class Served:
     core: "ScriptedCore"
     drain: Drain
     loop: asyncio.AbstractEventLoop
-    server: uvicorn.Server
+    server: HttpServer
 
     def call(self, function: Callable[[], object]) -> object:
-        """Run a function on the service's event loop and return its result."""
+        """Run a function on the service's event loop and return its result; at once when called there."""
+        if threading.current_thread().name == THREAD_NAME:
+            return function()
 
         async def run() -> object:
             return function()
@@ -148,6 +170,13 @@ class Served:
 
     def post(self, path: str, **options: Any) -> httpx.Response:
         return httpx.post(self.url + path, timeout=TIMEOUT_S, **options)
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """Yield a connection; leaving the block closes it."""
+        port = int(self.url.rsplit(":", 1)[1])
+        with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as sock:
+            yield Connection(sock)
 
     @contextmanager
     def streaming(self, path: str, body: dict[str, Any]) -> "Iterator[Streaming]":
@@ -292,10 +321,7 @@ def serve(
             if wait_ready:
                 await engine.wait_ready()
             drain = Drain(engine, grace_s=settings.grace_s)
-            config = uvicorn.Config(
-                create_app(services, drain), port=0, log_config=None, lifespan="off", timeout_graceful_shutdown=2
-            )
-            server = uvicorn.Server(config)
+            server = make_server(create_app(services, drain))
             sock = socket.create_server(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{sock.getsockname()[1]}"
             box.append(Served(url, services, engine, core, drain, asyncio.get_running_loop(), server))
@@ -310,7 +336,7 @@ def serve(
         finally:
             started.set()
 
-    thread = threading.Thread(target=main, name="service")
+    thread = threading.Thread(target=main, name=THREAD_NAME)
     thread.start()
     started.wait(TIMEOUT_S)
     try:

@@ -22,7 +22,7 @@ from engine.events import (
     StepFinished,
     StepStarted,
 )
-from observability.trace_file import SCHEMA_NAME, SCHEMA_VERSION, TraceHeader
+from observability.trace_header import SCHEMA_NAME, SCHEMA_VERSION, TraceHeader
 
 
 def header(**changes: object) -> TraceHeader:
@@ -46,9 +46,9 @@ def header(**changes: object) -> TraceHeader:
 class TraceScript:
     """Builds a stream in which every `say` is one event; counts are kept by the writer of the test."""
 
-    def __init__(self) -> None:
-        self._clock = ManualClock(1.0)
-        self._log = EventLog(self._clock)
+    def __init__(self, *, first_t: float = 1.0, first_seq: int = 1) -> None:
+        self._clock = ManualClock(first_t)
+        self._log = EventLog(self._clock, first_seq=first_seq)
         self._events: list[Event] = []
 
     def say(self, kind: type[Event], /, **fields: object) -> "TraceScript":
@@ -154,9 +154,10 @@ class TraceScript:
         return list(self._events)
 
 
-def one_request(name: str = "a") -> TraceScript:
-    """A 5-token request with one output token: block 0 stays cached, block 1 is freed."""
-    script = TraceScript().arrive(name, num_prompt=5).step()
+def one_request(script: TraceScript | None = None) -> TraceScript:
+    """A 5-token request `a` with one output token: block 0 stays cached, block 1 is freed."""
+    name = "a"
+    script = (script or TraceScript()).arrive(name, num_prompt=5).step()
     script.admit(name).allocate(0, name, 0).allocate(1, name, 1).chunk(name, 0, 5).publish(0, name)
     script.first_token(name).finish(name, num_prompt=5)
     script.release(1, name).free(1).release(0, name)

@@ -17,6 +17,20 @@ def run_workload(
     blocks_class: type[BlockManager] = BlockManager,
     scheduler_class: type[Scheduler] = Scheduler,
 ) -> TraceReport:
+    """Run the workload and return the trace checker's report; see run_engine."""
+    engine = run_engine(
+        seed=seed, num_requests=num_requests, blocks_class=blocks_class, scheduler_class=scheduler_class
+    )
+    return engine.check_at_rest()
+
+
+def run_engine(
+    *,
+    seed: int = 0,
+    num_requests: int = 40,
+    blocks_class: type[BlockManager] = BlockManager,
+    scheduler_class: type[Scheduler] = Scheduler,
+) -> ScriptedEngine:
     """Serve chats with shared and parting prefixes, forks, aborts and repeats in a pool that is far too small.
 
     Fails (AssertionError, or whatever the engine raises) when any output differs from its solo run, when any event
@@ -57,4 +71,5 @@ def run_workload(
         if choice[0] not in aborted:
             assert engine.outputs[choice] == tokens, choice
             assert engine.ends[choice] == finish_reason, choice
-    return engine.check_at_rest()
+    engine.check_at_rest()
+    return engine

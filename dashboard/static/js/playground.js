@@ -43,15 +43,17 @@ export class Playground {
     this._hint = root.querySelector("#conversation-hint");
     this._status = root.querySelector("#chat-status");
     this._curl = root.querySelector("#chat-curl");
+    this._copy = root.querySelector("#copy-chat-curl");
     this._messages = [];
     this._model = "";
     this._abort = null;
     this._listen(root);
+    this._showCurl();
   }
 
-  frame(frame) {
-    if (!frame.connected || frame.stats.engine.model === this._model) return;
-    this._model = frame.stats.engine.model;
+  /** @param {string} name what requests ask for */
+  model(name) {
+    this._model = name;
     this._showCurl();
   }
 
@@ -78,7 +80,7 @@ export class Playground {
         this._prompt.focus();
       });
     }
-    const copy = root.querySelector("#copy-chat-curl");
+    const copy = this._copy;
     copy.addEventListener("click", async () => {
       await navigator.clipboard.writeText(this._curl.textContent);
       setText(copy, "Copied");
@@ -157,10 +159,12 @@ export class Playground {
   _showCurl(sent) {
     const draft = this._prompt.value.trim();
     const messages = [...this._messages, ...(draft ? [{ role: "user", content: draft }] : [])];
+    this._copy.disabled = messages.length === 0;
+    if (messages.length === 0) return setText(this._curl, "Write a message: its request appears here.");
     const fields = Object.fromEntries(new FormData(this._settings));
     const request = sent ?? buildRequest(this._model, messages, fields);
     const { serviceUrl, needsKey } = document.body.dataset;
-    setText(this._curl, toCurl(`${serviceUrl}/v1/chat/completions`, request, { needsKey: needsKey === "true" }));
+    return setText(this._curl, toCurl(`${serviceUrl}/v1/chat/completions`, request, { needsKey: needsKey === "true" }));
   }
 
   _add(role, name) {

@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 import httpx
+import huggingface_hub
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from engine.errors import ModelLoadError
-from engine.model import hub
 from engine.model.catalog import CATALOG, DEFAULT_MODEL
 from engine.model.load import load_model
 from engine.model.pull import cached_path
@@ -63,7 +63,7 @@ def test_load_model_of_a_hub_id_without_a_network_is_one_clear_line(
     def fail(hub_id: str, *, allow_patterns: list[str]) -> str:
         raise fault
 
-    monkeypatch.setattr(hub, "snapshot_download", fail)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
     with pytest.raises(ModelLoadError, match="`model` 'owner/model' can't be fetched from the hub: ") as caught:
         load_model("owner/model")
     assert "\n" not in caught.value.message
@@ -72,7 +72,7 @@ def test_load_model_of_a_hub_id_without_a_network_is_one_clear_line(
 def test_load_model_of_a_hub_id_opens_what_the_hub_client_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "snapshot_download", lambda hub_id, *, allow_patterns: str(tmp_path))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda hub_id, *, allow_patterns: str(tmp_path))
     with pytest.raises(ModelLoadError, match=r"config\.json: can't be opened"):
         load_model("owner/model")
 

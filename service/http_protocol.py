@@ -1,0 +1,68 @@
+"""Which HTTP parser a connection gets: httptools, but h11 where the client offers to upgrade.
+
+httptools stops at an upgrade offer and drops the body behind it, and Java's HttpClient makes one (h2c) with every
+plain-http request. h11 ignores the offer, as RFC 9110 allows, but costs 8 to 13 microseconds more per streamed token.
+"""
+
+import asyncio
+import re
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+MAX_HEAD_BYTES = 65_536
+
+_UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
+
+
+class ChoosingProtocol(asyncio.Protocol):
+    """Reads the head of a connection's first request, then hands the connection over for good."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._arguments: dict[str, Any] = {
+            "config": config,
+            "server_state": server_state,
+            "app_state": app_state,
+            "_loop": _loop,
+        }
+        self._connections: set[Any] = server_state.connections
+        self._transport: asyncio.Transport | None = None
+        self._head = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport), transport
+        self._transport = transport
+        self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        self._head += data
+        if b"\r\n\r\n" not in self._head and len(self._head) <= MAX_HEAD_BYTES:
+            return
+        head = self._head.partition(b"\r\n\r\n")[0]
+        kind = H11Protocol if _UPGRADE.search(head) else HttpToolsProtocol
+        protocol = kind(**self._arguments)
+        self._connections.discard(self)
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        protocol.data_received(self._head)
+
+    def eof_received(self) -> None:
+        """Let the transport close: nothing was asked."""
+
+    def shutdown(self) -> None:
+        """Called by the server on its way out: nobody has asked for anything here."""
+        if self._transport is not None:
+            self._transport.close()
