@@ -172,7 +172,7 @@ export class Playground {
   _add(role, name) {
     const text = el("div", { class: "text", dir: "auto" });
     const live = el("p", { class: "note" }, role === "assistant" ? "waiting for the first token…" : "");
-    const item = el("li", { class: `message ${role}` }, el("h4", {}, name), text, ...(role === "assistant" ? [live] : []));
+    const item = el("li", { class: `message ${role}` }, el("h3", {}, name), text, ...(role === "assistant" ? [live] : []));
     this._hint.hidden = true;
     this._clear.disabled = false;
     this._log.append(item);
