@@ -35,7 +35,6 @@ class RebuiltPool:
     """Applies KV events.
 
     Attributes:
-        blocks: by block id.
         tables: each choice's block table; choices of which only the end was seen have none.
         counts: how many blocks are in each place (Block.place).
 
@@ -47,7 +46,9 @@ class RebuiltPool:
     def __init__(self, *, num_blocks: int, from_start: bool) -> None:
         self._from_start = from_start
         place = "free" if from_start else "unknown"
-        self.blocks = [Block(known=from_start, free=from_start, counted_as=place) for _ in range(num_blocks)]
+        self._num_blocks = num_blocks
+        self._blocks: dict[int, Block] = {}  # those that an event named; the others are as at the start
+        self._first_place = place
         self.counts = {"free": 0, "referenced": 0, "cached": 0, "lost": 0, "unknown": 0, place: num_blocks}
         self.tables: dict[Choice, list[int]] = {}
         self._releasing: set[Choice] = set()
@@ -163,6 +164,8 @@ class RebuiltPool:
         if self._copy_sources.get(choice) == event.block_id:
             del self._copy_sources[choice]
         elif table is not None:
+            if event.block_id not in table:
+                raise InvariantError(f"block {event.block_id} is released by {name_of(choice)}, whose table is {table}")
             table.remove(event.block_id)
             self._releasing.add(choice)
             if not table:
@@ -179,7 +182,7 @@ class RebuiltPool:
             )
         block.known = True
         if block.published and block.parent != ROOT_BLOCK_ID:
-            self.blocks[block.parent].num_children -= 1
+            self._blocks[block.parent].num_children -= 1
         block.published, block.block_hash, block.parent = False, "", ROOT_BLOCK_ID
         self._recount(block)
 
@@ -192,7 +195,7 @@ class RebuiltPool:
 
     def _cleared(self) -> None:
         """The tree is empty from here on; cached blocks must have been evicted one by one before."""
-        for block_id, block in enumerate(self.blocks):
+        for block_id, block in self._blocks.items():
             if block.place == "cached":
                 raise InvariantError(f"the cache is cleared, but block {block_id} is still cached")
             block.published, block.num_children, block.block_hash, block.parent = False, 0, "", ROOT_BLOCK_ID
@@ -204,7 +207,7 @@ class RebuiltPool:
 
     def first_lost(self) -> int | None:
         """Return a block that nobody holds, that isn't cached and that isn't free, if there is one."""
-        return next((block_id for block_id, block in enumerate(self.blocks) if block.place == "lost"), None)
+        return next((block_id for block_id, block in self._blocks.items() if block.place == "lost"), None)
 
     def check_settled(self, ended: Collection[str]) -> None:
         """Raise on what may only be for a moment: an entry replaced and not copied, a copy's source not let go, a
@@ -222,7 +225,7 @@ class RebuiltPool:
             raise InvariantError(f"{name_of(choice)} released a part of its table only; it holds {self.tables[choice]}")
 
     def _append(self, block_id: int, choice: Choice, position: int) -> None:
-        self.blocks[block_id].holders.add(choice)
+        self._blocks[block_id].holders.add(choice)
         if position and choice not in self.tables and not self._from_start:
             return
         table = self.tables.setdefault(choice, [])
@@ -244,16 +247,20 @@ class RebuiltPool:
         self.counts[block.counted_as] += 1
 
     def _check_ref_count(self, block_id: int, ref_count: int) -> None:
-        num_holders = len(self.blocks[block_id].holders)
+        num_holders = len(self._blocks[block_id].holders)
         if num_holders != ref_count and self._from_start:
             raise InvariantError(f"block {block_id} says ref_count {ref_count}, but {num_holders} tables hold it")
 
     def _block(self, block_id: int) -> Block:
-        if not 0 <= block_id < len(self.blocks):
-            raise InvariantError(f"block ids must lie in 0..{len(self.blocks) - 1}, got {block_id}")
-        return self.blocks[block_id]
+        block = self._blocks.get(block_id)
+        if block is None:
+            if not 0 <= block_id < self._num_blocks:
+                raise InvariantError(f"block ids must lie in 0..{self._num_blocks - 1}, got {block_id}")
+            is_free = self._from_start
+            block = self._blocks[block_id] = Block(known=is_free, free=is_free, counted_as=self._first_place)
+        return block
 
     def _describe(self, block_id: int) -> str:
-        block = self.blocks[block_id]
+        block = self._blocks[block_id]
         held = f" by {', '.join(name_of(holder) for holder in sorted(block.holders))}" if block.holders else ""
         return f"{block.place}{held}"

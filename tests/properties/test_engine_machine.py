@@ -36,6 +36,7 @@ from engine.events import (
     RequestFailed,
     RequestPreempted,
     RequestResumed,
+    RequestScheduled,
     Stalled,
 )
 from engine.execution.forward_batch import ForwardBatch
@@ -57,6 +58,7 @@ class Asked:
     prompt: list[int]
     params: SamplingParams
     salt: str
+    priority: int
     expected: list[tuple[list[int], str]]
     is_refused: bool
     is_ended_early: bool = False  # aborted or failed
@@ -244,6 +246,7 @@ class EngineMachine(RuleBasedStateMachine):
             prompt=prompt,
             params=params,
             salt=salt,
+            priority=priority,
             expected=[
                 solo_output(prompt, params, index=index, vocab_size=VOCAB_SIZE, max_total_tokens=most)
                 for index in range(n)
@@ -268,10 +271,17 @@ class EngineMachine(RuleBasedStateMachine):
         self.failure.is_armed = False
 
     def _step(self) -> None:
+        running = self.engine.scheduler.running
+        oldest, num_computed = (running[0], running[0].num_computed_tokens) if running else (None, 0)
         before = len(self.engine.events)
         self.engine.step()
-        for event in self.engine.events[before:]:
-            assert not isinstance(event, Stalled), event
+        new = self.engine.events[before:]
+        assert not any(isinstance(event, Stalled) for event in new), new
+        if oldest is not None and (oldest.request_id, oldest.index) not in self.engine.ends:
+            newcomers = [event.request_id for event in new if isinstance(event, RequestScheduled | RequestResumed)]
+            assert oldest.num_computed_tokens > num_computed or any(
+                self.asked[name].priority < oldest.request.priority for name in newcomers
+            ), f"{oldest} stood still"
         for name in self.engine.errors:
             if not self.asked[name].is_refused:
                 assert name in self.row_errors or self.asked[name].is_ended_early
