@@ -95,6 +95,11 @@ def stage_imports(result: StageResult, options: Options) -> None:
     run_command(result, "import contracts", [str(lint_imports)])
 
 
+def stage_tables(result: StageResult, options: Options) -> None:
+    """Every table of the documentation re-derived from its record."""
+    run_command(result, "reproduce", [sys.executable, "scripts/reproduce.py"])
+
+
 def stage_model(result: StageResult, options: Options) -> None:
     """The default model is in the cache, whole."""
     run_command(result, "models pull", [sys.executable, "-m", "service.cli", "models", "pull", "--json"])
@@ -155,6 +160,7 @@ STAGES: dict[str, Callable[[StageResult, Options], None]] = {
     "lint": stage_lint,
     "types": stage_types,
     "imports": stage_imports,
+    "tables": stage_tables,
     "model": stage_model,
     "tests": stage_tests,
     "stack": stage_stack,

@@ -4,7 +4,7 @@ import { el, setText } from "./dom.js";
 import { clock } from "./format.js";
 import { timeTicks, valueTicks } from "./scale.js";
 
-const MARGIN = { top: 8, right: 10, bottom: 22, left: 46 };
+const MARGIN = { top: 8, right: 10, bottom: 22, left: 54 };
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif";
 const MAX_GAP_S = 2.5; // rows further apart are not joined: nobody looked in between
 

@@ -45,6 +45,7 @@ export class Playground {
     this._curl = root.querySelector("#chat-curl");
     this._copy = root.querySelector("#copy-chat-curl");
     this._messages = [];
+    this._sent = null;
     this._model = "";
     this._abort = null;
     this._listen(root);
@@ -95,7 +96,8 @@ export class Playground {
     this._add("user", "You").text.append(content);
     this._prompt.value = "";
     const request = this._request();
-    this._showCurl(request);
+    this._sent = request;
+    this._showCurl();
     await this._answer(request);
   }
 
@@ -152,17 +154,17 @@ export class Playground {
     this._keepAtBottom(() => message.live.replaceWith(el("p", { class: "failure", role: "alert" }, text, ...note)));
   }
 
-  _request() {
-    return buildRequest(this._model, this._messages, Object.fromEntries(new FormData(this._settings)));
+  _request(...draft) {
+    const fields = Object.fromEntries(new FormData(this._settings));
+    return buildRequest(this._model, [...this._messages, ...draft], fields);
   }
 
-  _showCurl(sent) {
-    const draft = this._prompt.value.trim();
-    const messages = [...this._messages, ...(draft ? [{ role: "user", content: draft }] : [])];
-    this._copy.disabled = messages.length === 0;
-    if (messages.length === 0) return setText(this._curl, "Write a message: its request appears here.");
-    const fields = Object.fromEntries(new FormData(this._settings));
-    const request = sent ?? buildRequest(this._model, messages, fields);
+  /** What the draft would send; without a draft, what was sent last. */
+  _showCurl() {
+    const content = this._prompt.value.trim();
+    const request = content ? this._request({ role: "user", content }) : this._sent;
+    this._copy.disabled = request === null;
+    if (request === null) return setText(this._curl, "Write a message: its request appears here.");
     const { serviceUrl, needsKey } = document.body.dataset;
     return setText(this._curl, toCurl(`${serviceUrl}/v1/chat/completions`, request, { needsKey: needsKey === "true" }));
   }
@@ -170,7 +172,7 @@ export class Playground {
   _add(role, name) {
     const text = el("div", { class: "text", dir: "auto" });
     const live = el("p", { class: "note" }, role === "assistant" ? "waiting for the first token…" : "");
-    const item = el("li", { class: `message ${role}` }, el("h4", {}, name), text, ...(role === "assistant" ? [live] : []));
+    const item = el("li", { class: `message ${role}` }, el("h3", {}, name), text, ...(role === "assistant" ? [live] : []));
     this._hint.hidden = true;
     this._clear.disabled = false;
     this._log.append(item);
@@ -195,6 +197,7 @@ export class Playground {
 
   _forget() {
     this._messages = [];
+    this._sent = null;
     this._log.replaceChildren();
     this._hint.hidden = false;
     this._clear.disabled = true;
