@@ -18,6 +18,7 @@ than compute it again: of equal prompts that arrive together, one is computed.
 
 from collections.abc import Sequence as Many
 
+from engine.admission_room import AdmissionRoom
 from engine.config import SchedulerConfig
 from engine.errors import InvalidRequestError, RequestFailedError
 from engine.events import (
@@ -73,6 +74,7 @@ class Scheduler:
         self._records = self._ledger.records
         self._waiting = WaitingQueue()
         self._running = RunningSet()
+        self._room = AdmissionRoom(config, blocks, self._policy, self._running, self._records)
         self._watchdog = Watchdog(num_steps=config.watchdog_steps, events=events)
 
     # --- state ---------------------------------------------------------------------------------------------------
@@ -210,7 +212,7 @@ class Scheduler:
     def _admit(self, plan: StepPlan) -> BlockedOn:
         """Admit from the head of the queue as long as there is room; return what stopped it."""
         while (seq := self._waiting.head()) is not None:
-            if self._running.num_seats + self._num_seats_of(seq) > self.config.max_num_seqs:
+            if self._running.num_seats + self._records[seq.request.request_id].num_seats > self.config.max_num_seqs:
                 return BlockedOn.MAX_NUM_SEQS
             if not plan.budget:
                 return BlockedOn.TOKEN_BUDGET
@@ -229,52 +231,16 @@ class Scheduler:
     def _fit(self, seq: Sequence, match: PrefixMatch, plan: StepPlan) -> PrefixMatch | None:
         """Return as much of a match as there is room to admit with; preempts lower priorities if that is enough."""
         for candidate in (match, match.without_partial()):
-            if self._shortfall(seq, candidate, plan) <= 0:
+            if self._room.shortfall(seq, candidate, plan) <= 0:
                 return candidate
         victims = self._policy.displaced_by(seq, self.running)
-        if self._shortfall(seq, match, plan) > sum(len(victim.block_table) for victim in victims):
+        if self._room.shortfall(seq, match, plan) > sum(len(victim.block_table) for victim in victims):
             return None
         for victim in victims:
             self._preempt(victim, plan)
-            if self._shortfall(seq, match, plan) <= 0:
+            if self._room.shortfall(seq, match, plan) <= 0:
                 return match
         return None
-
-    def _shortfall(self, seq: Sequence, match: PrefixMatch, plan: StepPlan) -> int:
-        """Return how many blocks are missing for an admission; none if it is 0 or less."""
-        blocks = self.blocks
-        missing = blocks.blocks_to_admit(match, seq.num_tokens + 1) - self._policy.num_available(blocks)
-        if not self.num_running:
-            return missing
-        missing += self._num_seats_of(seq) - 1
-        if self._needs_guarantee(seq):
-            missing -= blocks.num_blocks_for(seq.num_tokens + 1)
-            return missing + sum(self._blocks_to_the_end(other) for other in (seq, *self._running))
-        per_step = max(1, self.config.max_num_batched_tokens - self._running.num_seats)
-        missing += self._policy.headroom(
-            seq,
-            num_owed=sum(
-                blocks.blocks_needed(other, other.num_tokens - other.num_computed_tokens) for other in plan.incomplete()
-            ),
-            num_growing=self._running.num_seats,
-            num_steps=-(-(seq.num_tokens - match.num_tokens) // per_step),
-            block_size=blocks.block_size,
-        )
-        return missing
-
-    def _needs_guarantee(self, seq: Sequence) -> bool:
-        """Tell whether an admission must leave room for everybody's whole length."""
-        is_guaranteed = self._policy.is_guaranteed
-        return is_guaranteed(seq) or (self._running.num_resumed > 0 and any(map(is_guaranteed, self._running)))
-
-    def _blocks_to_the_end(self, seq: Sequence) -> int:
-        """Return how many more blocks a sequence, with all choices that it will fork, can ever take."""
-        blocks, record = self.blocks, self._records[seq.request.request_id]
-        num_prompt = seq.num_prompt_tokens
-        at_end = blocks.num_blocks_for(num_prompt + record.max_output_tokens)
-        of_forks = record.num_unborn * (at_end - num_prompt // blocks.block_size)
-        of_shared_tail = 1 if record.request.params.n > 1 else 0
-        return at_end + of_forks + of_shared_tail - len(seq.block_table)
 
     def _start(self, seq: Sequence, match: PrefixMatch, plan: StepPlan) -> None:
         """Move the head of the queue to the running ones, with its first chunk."""
@@ -284,7 +250,7 @@ class Scheduler:
             self.blocks.explain(seq, match)
         self.blocks.admit(seq, match)
         seq.status = SequenceStatus.RUNNING
-        self._running.add(seq, num_seats=self._num_seats_of(seq))
+        self._running.add(seq, num_seats=self._records[seq.request.request_id].num_seats)
         if is_resumed:
             seq.is_catching_up = True
             self._events.emit(
@@ -481,9 +447,5 @@ class Scheduler:
         if seq.status is not SequenceStatus.RUNNING:
             self._waiting.remove(seq)
             return
-        self._running.remove(seq, num_seats=self._num_seats_of(seq))
+        self._running.remove(seq, num_seats=self._records[seq.request.request_id].num_seats)
         self.blocks.release(seq, is_faulty=is_faulty)
-
-    def _num_seats_of(self, seq: Sequence) -> int:
-        """Return how many running sequences it counts for: with all those that it will fork."""
-        return 1 + self._records[seq.request.request_id].num_unborn
