@@ -42,6 +42,7 @@ class OperationRoutes:
         return json_response({"status": "ready"})
 
     async def metrics(self, request: Request) -> Response:
+        self._note_heartbeat()
         body, content_type = self._services.metrics.render(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
@@ -52,6 +53,7 @@ class OperationRoutes:
             raise InvalidRequestError(
                 f"`history_s` must lie in 1..{MAX_HISTORY_S}, got {clip(asked)}", param="history_s"
             )
+        self._note_heartbeat()
         stats = services.recorder.stats(history_s=int(asked))
         admission = services.admission
         stats["service"] = {
@@ -61,6 +63,12 @@ class OperationRoutes:
             "choices_capacity": admission.capacity,
         }
         return json_response(stats)
+
+    def _note_heartbeat(self) -> None:
+        """Tell the recorder when the engine was last heard of: heartbeats are no events."""
+        services = self._services
+        if services.engine.state is EngineState.READY:
+            services.recorder.heartbeat(services.clock.now() - services.engine.heartbeat_age())
 
     async def info(self, _: Request) -> Response:
         services = self._services
