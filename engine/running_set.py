@@ -29,6 +29,10 @@ class RunningSet:
         yield from self.decoding
         yield from self.prefilling
 
+    def has_below(self, priority: int) -> bool:
+        """Tell whether anybody runs with a lower priority, which is a larger number."""
+        return any(group[-1].request.priority > priority for group in (self.decoding, self.prefilling) if group)
+
     def in_order(self) -> list[Sequence]:
         """Return all of them, in the order of `seq_key`."""
         return sorted(self.decoding + self.prefilling, key=seq_key)

@@ -230,9 +230,14 @@ class Scheduler:
 
     def _fit(self, seq: Sequence, match: PrefixMatch, plan: StepPlan) -> PrefixMatch | None:
         """Return as much of a match as there is room to admit with; preempts lower priorities if that is enough."""
-        for candidate in (match, match.without_partial()):
-            if self._room.shortfall(seq, candidate, plan) <= 0:
-                return candidate
+        if self._room.shortfall(seq, match, plan) <= 0:
+            return match
+        if match.partial is not None:  # copying takes a block more than computing, while the source is held
+            without_copy = match.without_partial()
+            if self._room.shortfall(seq, without_copy, plan) <= 0:
+                return without_copy
+        if not self._running.has_below(seq.request.priority):
+            return None
         victims = self._policy.displaced_by(seq, self.running)
         if self._room.shortfall(seq, match, plan) > sum(len(victim.block_table) for victim in victims):
             return None

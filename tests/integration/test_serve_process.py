@@ -19,6 +19,7 @@ from tests.support.http_calls import CHAT, chat, error_of, finish_reasons, frame
 
 TIMEOUT_S = 90.0
 ROOT = Path(__file__).resolve().parents[2]
+SLOW = ("--executor", "reference")  # makes a long answer last
 LONG = {"ignore_eos": True, "stream": True}
 
 
@@ -102,11 +103,12 @@ def fails(*flags: str) -> tuple[int, list[str]]:
     return done.returncode, done.stderr.splitlines()
 
 
+@pytest.mark.slow
 def test_serve_answers_and_ends_with_zero_after_the_running_stream() -> None:
     with serving("--grace", "60") as served:
         assert post(served.url, CHAT, chat(max_tokens=3)).json()["usage"]["completion_tokens"] == 3
         assert httpx.get(served.url + "/info").json()["max_choices"] == 4 + 7
-        with httpx.stream("POST", served.url + CHAT, json=chat(max_tokens=400, **LONG), timeout=TIMEOUT_S) as answer:
+        with httpx.stream("POST", served.url + CHAT, json=chat(max_tokens=600, **LONG), timeout=TIMEOUT_S) as answer:
             text = answer.iter_text()
             first = next(text)
             served.process.send_signal(signal.SIGTERM)
@@ -124,11 +126,12 @@ def wait_for_503(served: ServeProcess) -> httpx.Response:
         response = httpx.get(served.url + "/ready", timeout=TIMEOUT_S)
         if response.status_code == 503:
             return response
-    pytest.fail("ready all the way")
+    return pytest.fail("ready all the way")
 
 
+@pytest.mark.slow
 def test_serve_cuts_a_stream_after_the_grace_period_with_an_error_and_ends_with_zero() -> None:
-    with serving("--grace", "0.2") as served:
+    with serving("--grace", "0.2", *SLOW) as served:
         with httpx.stream("POST", served.url + CHAT, json=chat(max_tokens=2000, **LONG), timeout=TIMEOUT_S) as answer:
             text = answer.iter_text()
             first = next(text)
@@ -139,13 +142,15 @@ def test_serve_cuts_a_stream_after_the_grace_period_with_an_error_and_ends_with_
     assert finish_reasons(payloads[:-1]) == {}
 
 
+@pytest.mark.slow
 def test_serve_ends_at_once_when_it_is_told_twice() -> None:
     body = chat(max_tokens=2000, **LONG)
     with (
-        serving("--grace", "60") as served,
+        serving("--grace", "60", *SLOW) as served,
         httpx.stream("POST", served.url + CHAT, json=body, timeout=TIMEOUT_S) as answer,
     ):
-        next(answer.iter_text())
+        text = answer.iter_text()
+        assert next(text)
         served.process.send_signal(signal.SIGTERM)
         wait_for_503(served)
         served.process.send_signal(signal.SIGTERM)
