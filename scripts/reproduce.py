@@ -34,7 +34,7 @@ def render_batching(record: Record) -> str:
         (
             f"{record['requests_per_round']} requests a round, {record['prompt_tokens']} prompt tokens and "
             f"{record['new_tokens']} new ones each, greedy, {record['dtype']}, arms in alternation, outputs equal. "
-            f"The second arm is {rates[1] / rates[0]:.2f} times the first and {rates[1] / rates[2]:.2f} times the third. "
+            f"The second arm is {rates[1] / rates[0]:.2f} times the first, {rates[1] / rates[2]:.2f} times the third. "
             f"{machine['cpu']}, {machine['threads']} threads, torch {machine['torch']}, commit {machine['commit']}."
         ),
     ]

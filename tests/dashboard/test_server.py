@@ -89,7 +89,8 @@ def test_chat_is_streamed_byte_for_byte_as_it_comes(client: httpx.Client, stub: 
 def test_client_that_leaves_ends_the_upstream_request(client: httpx.Client, stub: Stub) -> None:
     forever = {**CHAT, "messages": [{"role": "user", "content": "forever"}], "max_tokens": 100_000}
     with client.stream("POST", "/api/v1/chat/completions", json=forever) as answer:
-        next(answer.iter_raw())
+        chunks = answer.iter_raw()  # held: an iterator that is dropped closes its connection
+        next(chunks)
         assert not stub.left.is_set()
     assert stub.left.wait(5)
 
