@@ -26,9 +26,10 @@ from engine.engine_life import EngineLife, LifeEnd
 from engine.errors import EngineUnavailableError, PellucidError, RequestFailedError
 from engine.events import Event
 from engine.launch import Launcher, launch_process
-from engine.messages import Abort, ChoiceOutput, EngineInfo, Shutdown, StepOutput, StopChoice
-from engine.request_stream import Generation, RequestStream
+from engine.messages import Abort, EngineInfo, Shutdown, StepOutput, StopChoice
+from engine.request_stream import Generation
 from engine.sequence import EngineRequest
+from engine.stream_table import StreamTable
 from engine.supervision import RestartBudget, SupervisionConfig
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,6 @@ class AsyncEngine:
     Attributes:
         info: what was loaded; None before the first time it was ready, kept while it restarts.
         num_restarts: lives started after the first one.
-        num_dropped_outputs: outputs for requests that nobody waits for any more, or that were never sent.
     """
 
     def __init__(
@@ -68,16 +68,13 @@ class AsyncEngine:
     ) -> None:
         self.info: EngineInfo | None = None
         self.num_restarts = 0
-        self.num_dropped_outputs = 0
         self._config = config
         self._clock = clock
         self._on_events = on_events
         self._launcher = launcher
         self._limits = supervision
         self._loop = asyncio.get_running_loop()
-        self._streams: dict[str, RequestStream] = {}
-        self._no_streams = asyncio.Event()
-        self._no_streams.set()
+        self._streams = StreamTable()
         self._life: EngineLife | None = None
         self._state = EngineState.LOADING
         self._reason = "starting"
@@ -140,6 +137,11 @@ class AsyncEngine:
         """Requests whose consumer still waits for outputs."""
         return len(self._streams)
 
+    @property
+    def num_dropped_outputs(self) -> int:
+        """Outputs for requests that nobody waits for any more, or that were never sent."""
+        return self._streams.num_dropped_outputs
+
     def heartbeat_age(self) -> float:
         """Return seconds since the engine was last heard of; grows without bound while there is none."""
         return 0.0 if self._life is None else self._life.message_age_s
@@ -178,13 +180,10 @@ class AsyncEngine:
         if request_id in self._streams or request_id in life.ledger:
             raise ValueError(f"request id {request_id!r} is in use")
         life.add(request)
-        stream = self._streams[request_id] = RequestStream(request.params.n)
-        self._no_streams.clear()
+        stream = self._streams.open(request_id, request.params.n)
 
         def leave() -> None:
-            if self._streams.get(request_id) is stream:
-                stream.cut()
-                self._forget(request_id)
+            if self._streams.leave(request_id, stream):
                 life.send(Abort(request_id=request_id, reason="client_gone"))
 
         return Generation(stream, leave)
@@ -223,17 +222,17 @@ class AsyncEngine:
         self._is_draining = True
         try:
             async with asyncio.timeout(grace_s):
-                await self._no_streams.wait()
+                await self._streams.wait_empty()
         except TimeoutError:
             for request_id in self._streams:
                 self.abort(request_id, "drain")
-        return self._fail_streams(EngineUnavailableError("the server is shutting down"))
+        return self._streams.fail_all(EngineUnavailableError("the server is shutting down"))
 
     async def close(self) -> None:
         """End the engine within `shutdown_s` + `reap_s`: in order if it can, else by force. May be called again."""
         self._is_closing = True
         self._reason = "the engine is closed"
-        self._fail_streams(EngineUnavailableError("the server is shutting down"))
+        self._streams.fail_all(EngineUnavailableError("the server is shutting down"))
         try:
             if self._life is not None and self._life.is_ready:
                 self._life.send(Shutdown(reason="closed"))
@@ -282,7 +281,7 @@ class AsyncEngine:
         finally:
             life.kill()
             self._deliver(life.ledger.close(end.reason, error_type="" if self._is_closing else "internal_error"))
-            self._fail_streams(RequestFailedError(f"the engine was lost: {end.reason}"))
+            self._streams.fail_all(RequestFailedError(f"the engine was lost: {end.reason}"))
             await life.reap(self._limits.reap_s)
 
     def _become_ready(self, info: EngineInfo) -> None:
@@ -305,21 +304,7 @@ class AsyncEngine:
         ended = self._life.ledger.seen(message.events)
         self._deliver(message.events)
         if message.outputs or ended:
-            self._loop.call_soon(self._take_outputs, message.outputs, ended)
-
-    def _take_outputs(self, outputs: list[ChoiceOutput], ended: list[str]) -> None:
-        streams = self._streams
-        for output in outputs:
-            stream = streams.get(output.request_id)
-            if stream is None or not stream.put(output):
-                self.num_dropped_outputs += 1
-            elif stream.is_complete:
-                self._forget(output.request_id)
-        for request_id in ended:
-            stream = streams.get(request_id)
-            if stream is not None:  # a terminal event and the last outputs come in one message
-                stream.fail(RequestFailedError(f"the engine ended {request_id} without a last output"))
-                self._forget(request_id)
+            self._loop.call_soon(self._streams.take, message.outputs, ended)
 
     def _deliver(self, events: Sequence[Event]) -> None:
         if events:
@@ -329,16 +314,3 @@ class AsyncEngine:
         if self._life is None or self._is_closing or self.state is not EngineState.READY:
             raise EngineUnavailableError(self.reason)
         return self._life
-
-    def _forget(self, request_id: str) -> None:
-        del self._streams[request_id]
-        if not self._streams:
-            self._no_streams.set()
-
-    def _fail_streams(self, error: PellucidError) -> int:
-        num_failed = len(self._streams)
-        for stream in self._streams.values():
-            stream.fail(error)
-        self._streams.clear()
-        self._no_streams.set()
-        return num_failed

@@ -23,7 +23,7 @@ class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
         prefix_cache: reuse KV of equal prefixes.
         overflow: a request whose prompt fits but whose prompt + max_tokens can never fit is refused (`reject`), or
             served until it is full and finished with `length` (`truncate`).
-        max_preemptions: a sequence preempted so often is not chosen as a victim again while another can be.
+        max_preemptions: a sequence preempted so often comes back only when it needn't be again, >= 1.
         watchdog_steps: empty steps in a row, with something waiting, before `stalled` is raised.
     """
 
@@ -38,7 +38,15 @@ class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
     watchdog_steps: int = 3
 
     def __post_init__(self) -> None:
-        for name in ("block_size", "num_kv_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len"):
+        for name in (
+            "block_size",
+            "num_kv_blocks",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "max_model_len",
+            "max_preemptions",
+            "watchdog_steps",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"`{name}` must be at least 1, got {getattr(self, name)}")
         if self.max_num_batched_tokens < self.max_num_seqs:

@@ -11,13 +11,6 @@ from typing import Protocol
 from engine.kv.block_manager import BlockManager
 from engine.sequence import Sequence
 
-SeqKey = tuple[int, int, int]
-
-
-def seq_key(seq: Sequence) -> SeqKey:
-    """Return the place of a sequence in every queue: priority, then age, then choice."""
-    return (seq.request.priority, seq.order, seq.index)
-
 
 class ShortagePolicy(Protocol):
     """Decides what is available, who gives way, and how much stays in reserve at admission."""
@@ -38,6 +31,13 @@ class ShortagePolicy(Protocol):
         """Return those who may be preempted so that `newcomer` is admitted, first victim first."""
         ...
 
+    def is_guaranteed(self, seq: Sequence) -> bool:
+        """Tell whether a sequence must not be preempted any more.
+
+        While such a one runs, and when it is admitted, everybody who runs is certain of all blocks up to the end.
+        """
+        ...
+
     def headroom(self, seq: Sequence, *, num_owed: int, num_growing: int, num_steps: int, block_size: int) -> int:
         """Return how many blocks must stay available after an admission.
 
@@ -54,13 +54,16 @@ class ShortagePolicy(Protocol):
 class PreemptNewest:
     """The server's policy.
 
-    A sequence that has been preempted `max_preemptions` times, or was resumed and has had no token since, is spared
-    while another can be taken. So resuming is never wasted on a second preemption before the first new token, unless
-    everyone else is older and spared too.
+    Spared while another can be taken is who was resumed and has had no token since, so that no resume is wasted on a
+    second preemption before it gave anything.
 
     What running prefills still need is never given away. Who comes back after a preemption needs headroom for the
     growth of the others until its next token besides. A newcomer is admitted without that: if it was too much it is
     the newest, and the first to go. It displaces strictly lower priorities only, never an equal.
+
+    Who was preempted `max_preemptions` times is not preempted again: it comes back only when all who run then, and it,
+    have room up to their ends, and until it has ended nobody is admitted for whom that isn't so. That costs
+    concurrency, and is rare; it bounds the waste for each request.
 
     Args:
         max_preemptions: see SchedulerConfig.
@@ -77,11 +80,17 @@ class PreemptNewest:
         for seq in reversed(candidates):
             if not self._is_spared(seq):
                 return seq
+        for seq in reversed(candidates):
+            if not self.is_guaranteed(seq):
+                return seq
         return candidates[-1] if candidates else None
 
     def displaced_by(self, newcomer: Sequence, running: Many[Sequence]) -> list[Sequence]:
         priority = newcomer.request.priority
         return [seq for seq in reversed(running[1:]) if seq.request.priority > priority and not self._is_spared(seq)]
+
+    def is_guaranteed(self, seq: Sequence) -> bool:
+        return seq.num_preemptions >= self._max_preemptions
 
     def headroom(self, seq: Sequence, *, num_owed: int, num_growing: int, num_steps: int, block_size: int) -> int:
         if not seq.num_preemptions:
@@ -89,4 +98,4 @@ class PreemptNewest:
         return num_owed + num_growing * (1 + num_steps // block_size)
 
     def _is_spared(self, seq: Sequence) -> bool:
-        return seq.is_catching_up or seq.num_preemptions >= self._max_preemptions
+        return seq.is_catching_up or self.is_guaranteed(seq)

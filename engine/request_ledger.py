@@ -54,6 +54,11 @@ class RequestRecord:
         return self.request.params.n - len(self.sequences)
 
     @property
+    def num_seats(self) -> int:
+        """Running sequences that each of its choices counts for: the first one for all that it will fork."""
+        return 1 + self.num_unborn
+
+    @property
     def unfinished(self) -> list[Sequence]:
         return [seq for seq in self.sequences if seq.status is not SequenceStatus.FINISHED]
 

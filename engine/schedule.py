@@ -2,6 +2,7 @@
 
 import enum
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 
@@ -45,7 +46,7 @@ class ScheduledSequence(msgspec.Struct, frozen=True, gc=False):
         return self.seq.params.prompt_logprobs >= 0 and self.start < self.seq.num_prompt_tokens
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Schedule:
     """One step's plan. Entries are in execution order: decodes first, then prefill chunks.
 
@@ -59,7 +60,7 @@ class Schedule:
     block_copies: tuple[tuple[int, int], ...] = ()
     blocked_on: BlockedOn = BlockedOn.NOTHING
 
-    @property
+    @cached_property
     def num_tokens(self) -> int:
         return sum(entry.num_tokens for entry in self.entries)
 

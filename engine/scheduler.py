@@ -18,6 +18,7 @@ than compute it again: of equal prompts that arrive together, one is computed.
 
 from collections.abc import Sequence as Many
 
+from engine.admission_room import AdmissionRoom
 from engine.config import SchedulerConfig
 from engine.errors import InvalidRequestError, RequestFailedError
 from engine.events import (
@@ -33,11 +34,11 @@ from engine.execution.executor import SampledToken, SamplingRow
 from engine.kv.block_manager import BlockManager
 from engine.kv.prefix_lookup import PrefixMatch
 from engine.messages import ChoiceOutput, TokenLogprobs
-from engine.preemption import PreemptNewest, ShortagePolicy, seq_key
+from engine.preemption import PreemptNewest, ShortagePolicy
 from engine.request_ledger import RequestLedger, RequestRecord
 from engine.running_set import RunningSet
-from engine.schedule import BlockedOn, Schedule, ScheduledSequence
-from engine.sequence import EngineRequest, FinishReason, Sequence, SequenceStatus
+from engine.schedule import BlockedOn, Schedule
+from engine.sequence import EngineRequest, FinishReason, Sequence, SequenceStatus, seq_key
 from engine.step_plan import StepPlan
 from engine.token_intake import append_tokens, sort_prefill_results
 from engine.waiting_queue import WaitingQueue
@@ -68,12 +69,12 @@ class Scheduler:
         self.blocks = blocks
         self.num_ignored = 0  # aborts and stops for requests that had ended already
         self._events = events
-        self._block_size = config.block_size
         self._policy = policy or PreemptNewest(max_preemptions=config.max_preemptions)
         self._ledger = RequestLedger(config, events, eos_token_ids)
         self._records = self._ledger.records
         self._waiting = WaitingQueue()
         self._running = RunningSet()
+        self._room = AdmissionRoom(config, blocks, self._policy, self._running, self._records)
         self._watchdog = Watchdog(num_steps=config.watchdog_steps, events=events)
 
     # --- state ---------------------------------------------------------------------------------------------------
@@ -164,10 +165,11 @@ class Scheduler:
     def schedule(self) -> Schedule:
         """Plan one step and allocate every block that it writes."""
         plan = StepPlan(self.config.max_num_batched_tokens)
-        decodes, has_slot, running = plan.decodes, self.blocks.has_slot, SequenceStatus.RUNNING
-        for seq in tuple(self._running.decoding):
-            if seq.status is running and (has_slot(seq) or self._make_room(seq, 1, plan)):
-                decodes[seq] = ScheduledSequence(seq, seq.num_computed_tokens, 1, True, True)
+        running = SequenceStatus.RUNNING
+        plan.add_decodes(self._running.decoding)
+        for seq in self.blocks.without_slot(self._running.decoding):
+            if seq.status is running and not self._make_room(seq, 1, plan):
+                plan.drop(seq)
         for seq in tuple(self._running.prefilling):
             if seq.status is running and plan.budget:
                 wanted = min(seq.num_tokens - seq.num_computed_tokens, plan.budget)
@@ -210,7 +212,7 @@ class Scheduler:
     def _admit(self, plan: StepPlan) -> BlockedOn:
         """Admit from the head of the queue as long as there is room; return what stopped it."""
         while (seq := self._waiting.head()) is not None:
-            if self._running.num_seats + self._num_seats_of(seq) > self.config.max_num_seqs:
+            if self._running.num_seats + self._records[seq.request.request_id].num_seats > self.config.max_num_seqs:
                 return BlockedOn.MAX_NUM_SEQS
             if not plan.budget:
                 return BlockedOn.TOKEN_BUDGET
@@ -228,36 +230,22 @@ class Scheduler:
 
     def _fit(self, seq: Sequence, match: PrefixMatch, plan: StepPlan) -> PrefixMatch | None:
         """Return as much of a match as there is room to admit with; preempts lower priorities if that is enough."""
-        for candidate in (match, match.without_partial()):
-            if self._shortfall(seq, candidate, plan) <= 0:
-                return candidate
+        if self._room.shortfall(seq, match, plan) <= 0:
+            return match
+        if match.partial is not None:  # copying takes a block more than computing, while the source is held
+            without_copy = match.without_partial()
+            if self._room.shortfall(seq, without_copy, plan) <= 0:
+                return without_copy
+        if not self._running.has_below(seq.request.priority):
+            return None
         victims = self._policy.displaced_by(seq, self.running)
-        if self._shortfall(seq, match, plan) > sum(len(victim.block_table) for victim in victims):
+        if self._room.shortfall(seq, match, plan) > sum(len(victim.block_table) for victim in victims):
             return None
         for victim in victims:
             self._preempt(victim, plan)
-            if self._shortfall(seq, match, plan) <= 0:
+            if self._room.shortfall(seq, match, plan) <= 0:
                 return match
         return None
-
-    def _shortfall(self, seq: Sequence, match: PrefixMatch, plan: StepPlan) -> int:
-        """Return how many blocks are missing for an admission; none if it is 0 or less."""
-        blocks = self.blocks
-        missing = blocks.blocks_to_admit(match, seq.num_tokens + 1) - self._policy.num_available(blocks)
-        if not self.num_running:
-            return missing
-        missing += self._num_seats_of(seq) - 1
-        per_step = max(1, self.config.max_num_batched_tokens - self._running.num_seats)
-        missing += self._policy.headroom(
-            seq,
-            num_owed=sum(
-                blocks.blocks_needed(other, other.num_tokens - other.num_computed_tokens) for other in plan.incomplete()
-            ),
-            num_growing=self._running.num_seats,
-            num_steps=-(-(seq.num_tokens - match.num_tokens) // per_step),
-            block_size=blocks.block_size,
-        )
-        return missing
 
     def _start(self, seq: Sequence, match: PrefixMatch, plan: StepPlan) -> None:
         """Move the head of the queue to the running ones, with its first chunk."""
@@ -267,7 +255,7 @@ class Scheduler:
             self.blocks.explain(seq, match)
         self.blocks.admit(seq, match)
         seq.status = SequenceStatus.RUNNING
-        self._running.add(seq, num_seats=self._num_seats_of(seq))
+        self._running.add(seq, num_seats=self._records[seq.request.request_id].num_seats)
         if is_resumed:
             seq.is_catching_up = True
             self._events.emit(
@@ -337,7 +325,8 @@ class Scheduler:
         assert len(sampled) == len(rows), f"{len(rows)} rows were asked for, {len(sampled)} came back"
         outputs: list[ChoiceOutput] = []
         num_rows, last = len(rows), 0
-        records, running = self._records, SequenceStatus.RUNNING
+        records, running, block_size = self._records, SequenceStatus.RUNNING, self.blocks.block_size
+        emit_tokens, publish = self._events.emit_tokens, self.blocks.publish
         self.blocks.note_computed(schedule.num_tokens)
         for entry in schedule.entries:
             seq, first = entry.seq, last
@@ -346,11 +335,33 @@ class Scheduler:
             if seq.status is not running:  # failed with a sibling earlier in this loop
                 self.blocks.note_computed(-entry.num_tokens)
                 continue
-            seq.num_computed_tokens += entry.num_tokens
-            record = records[seq.request.request_id]
-            if entry.is_decode and last - first == 1 and _is_plain(sampled[first], record, seq):
-                outputs.append(self._append_plain(seq, sampled[first].token_id))
-                continue
+            seq.num_computed_tokens = num_computed_tokens = entry.start + entry.num_tokens
+            request_id = seq.request.request_id
+            record = records[request_id]
+            if entry.is_decode and last - first == 1:
+                result, output = sampled[first], seq.output_token_ids
+                token_id = result.token_id
+                if (
+                    token_id not in record.stop_ids
+                    and len(output) + 1 < record.max_output_tokens
+                    and result.logprobs is None
+                    and not result.error
+                ):  # nearly every token: what `_append` does with it, in a third of the time
+                    output.append(token_id)
+                    seq.is_catching_up = False
+                    index = seq.index
+                    emit_tokens(request_id, index, 1, len(output))
+                    if not num_computed_tokens % block_size:
+                        publish(seq)
+                    outputs.append(
+                        ChoiceOutput(
+                            request_id=request_id,
+                            index=index,
+                            token_ids=[token_id],
+                            num_cached_tokens=seq.num_cached_tokens,
+                        )
+                    )
+                    continue
             results = sampled[first:last]
             error = next((result.error for result in results if result.error), "")
             if error:
@@ -362,21 +373,6 @@ class Scheduler:
             else:
                 self.blocks.publish(seq)
         return outputs
-
-    def _append_plain(self, seq: Sequence, token_id: int) -> ChoiceOutput:
-        """Do what `_append` does for a token that is neither the first nor the last, and has no log probability.
-
-        Nearly all tokens are like that; this takes a third of the time.
-        """
-        request_id, output = seq.request.request_id, seq.output_token_ids
-        output.append(token_id)
-        seq.is_catching_up = False
-        self._events.emit_tokens(request_id, seq.index, 1, len(output))
-        if not seq.num_computed_tokens % self._block_size:
-            self.blocks.publish(seq)
-        return ChoiceOutput(
-            request_id=request_id, index=seq.index, token_ids=[token_id], num_cached_tokens=seq.num_cached_tokens
-        )
 
     def _take_prefill(
         self, record: RequestRecord, seq: Sequence, rows: Many[SamplingRow], results: Many[SampledToken]
@@ -427,7 +423,7 @@ class Scheduler:
         if reason is not None:
             self._leave(seq)
             self._ledger.finish(seq, reason, num_output_tokens)
-        elif not seq.num_computed_tokens % self._block_size:
+        elif not seq.num_computed_tokens % self.blocks.block_size:
             self.blocks.publish(seq)
         return ChoiceOutput(
             request_id=request_id,
@@ -456,19 +452,5 @@ class Scheduler:
         if seq.status is not SequenceStatus.RUNNING:
             self._waiting.remove(seq)
             return
-        self._running.remove(seq, num_seats=self._num_seats_of(seq))
+        self._running.remove(seq, num_seats=self._records[seq.request.request_id].num_seats)
         self.blocks.release(seq, is_faulty=is_faulty)
-
-    def _num_seats_of(self, seq: Sequence) -> int:
-        """Return how many running sequences it counts for: with all those that it will fork."""
-        return 1 + self._records[seq.request.request_id].num_unborn
-
-
-def _is_plain(result: SampledToken, record: RequestRecord, seq: Sequence) -> bool:
-    """Tell whether a decoded token just lengthens its choice."""
-    return (
-        result.token_id not in record.stop_ids
-        and len(seq.output_token_ids) + 1 < record.max_output_tokens
-        and result.logprobs is None
-        and not result.error
-    )

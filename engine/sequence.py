@@ -129,3 +129,11 @@ class Sequence:
             f"Sequence({self.request_id}/{self.index} {self.status.value} computed "
             f"{self.num_computed_tokens}/{self.num_tokens})"
         )
+
+
+SeqKey = tuple[int, int, int]
+
+
+def seq_key(seq: Sequence) -> SeqKey:
+    """Return the place of a sequence in every queue: priority, then age, then choice."""
+    return (seq.request.priority, seq.order, seq.index)

@@ -1,6 +1,6 @@
 """A schedule in the making: what has been given out of the step's token budget so far."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from engine.schedule import ScheduledSequence
 from engine.sequence import Sequence
@@ -13,7 +13,7 @@ class StepPlan:
         max_tokens: the step's budget.
 
     Attributes:
-        decodes: sequences past their prefill, one token each; filled by the scheduler's inner loop.
+        decodes: sequences past their prefill, one token each.
         chunks: prefill chunks.
         is_short: whether somebody running gave way; then it isn't the moment to admit more.
     """
@@ -36,6 +36,10 @@ class StepPlan:
     def entries(self) -> tuple[ScheduledSequence, ...]:
         """Everything planned, in execution order."""
         return (*self.decodes.values(), *self.chunks.values())
+
+    def add_decodes(self, seqs: Iterable[Sequence]) -> None:
+        """Give each of these sequences, all past their prefill, a token."""
+        self.decodes = {seq: ScheduledSequence(seq, seq.num_computed_tokens, 1, True, True) for seq in seqs}
 
     def add(self, seq: Sequence, num_tokens: int) -> None:
         """Give a sequence its next tokens."""

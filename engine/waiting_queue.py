@@ -2,8 +2,7 @@
 
 import heapq
 
-from engine.preemption import SeqKey, seq_key
-from engine.sequence import Sequence
+from engine.sequence import SeqKey, Sequence, seq_key
 
 
 class WaitingQueue:

@@ -1,6 +1,7 @@
 """The book of the engine: its steps, its pool of KV blocks, and whether it is up."""
 
 from collections import deque
+from collections.abc import Callable
 
 from engine.events import (
     BlockAllocated,
@@ -44,6 +45,7 @@ class EngineBook:
         self.steps: deque[tuple[float, StepFinished]] = deque(maxlen=num_steps)
         self.num_steps_overwritten = 0
         self._last_heard: float | None = None
+        self._heartbeat_age: Callable[[], float] | None = None
         self._step_started: float | None = None
         self._last_step_end: float | None = None
         self._blocked_on = ""
@@ -73,8 +75,16 @@ class EngineBook:
         return self._blocked_on if self._blocked_on in WAIT_REASONS else "next_step"
 
     def heartbeat_age_s(self, now: float) -> float | None:
-        """Return the time since the engine was last heard from, None before the first word."""
+        """Return the time since the engine was last heard from, None before the first word.
+
+        Without a heartbeat to follow, only events count as words: an idle engine grows old.
+        """
+        if self._heartbeat_age is not None:
+            return self._heartbeat_age()
         return None if self._last_heard is None else max(0.0, now - self._last_heard)
+
+    def follow_heartbeat(self, age_s: Callable[[], float]) -> None:
+        self._heartbeat_age = age_s
 
     def heard(self, t: float) -> None:
         self._last_heard = t if self._last_heard is None else max(self._last_heard, t)

@@ -26,7 +26,7 @@ BATCH_BOUNDS = (*(float(2**i) for i in range(11)),)
 HTTP_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 
 FINISH_REASONS = ("stop", "length", "abort", "error")
-WAIT_REASONS = ("kv_blocks", "token_budget", "max_num_seqs", "next_step")
+WAIT_REASONS = ("kv_blocks", "token_budget", "max_num_seqs", "shared_prefix", "next_step")
 MISS_REASONS = ("cold", "diverged", "evicted", "salt", "tail", "disabled")
 STAGES = ("schedule", "execute", "sample", "update", "other", "idle")
 STEP_KINDS = ("prefill", "decode", "mixed")

@@ -105,9 +105,9 @@ class Recorder:
         self._engine.heard(last)
         self._window.set_gauges(last, self._gauges())
 
-    def heartbeat(self, t: float) -> None:
-        """Take note that the engine was alive at `t` (its own stamp)."""
-        self._engine.heard(t)
+    def follow_heartbeat(self, age_s: Callable[[], float]) -> None:
+        """Ask `age_s` from now on how many seconds ago the engine was last heard from."""
+        self._engine.follow_heartbeat(age_s)
 
     # --- what the service says ---
 

@@ -210,7 +210,7 @@ class RequestTimeline:
 
     @property
     def ttft_s(self) -> float | None:
-        if self.first_token is not None and self.stream and self.sent_first is not None:
+        if self.stream and self.sent_first is not None:
             return self.sent_first - self.arrival
         return self.ttft_engine_s
 

@@ -29,8 +29,10 @@ from engine.events import (
     StepFinished,
     StepStarted,
 )
-from observability.trace_file import TraceEvent, TraceHeader, TraceReader, UnknownEvent
-from observability.trace_pool import InvariantError, KVEvent, RebuiltPool
+from observability.trace_block import InvariantError
+from observability.trace_file import TraceEvent, TraceReader, UnknownEvent
+from observability.trace_header import TraceHeader
+from observability.trace_pool import KVEvent, RebuiltPool
 from observability.trace_report import TraceReport, Violation
 from observability.trace_requests import RebuiltRequests
 
@@ -218,7 +220,7 @@ class TraceChecker:
         needs = []
         for request_id, index in self.pool.holders(event.block_id):
             table = self.pool.tables.get((request_id, index))
-            if request_id == event.request_id and table is not None:
+            if request_id == event.request_id and table is not None and event.block_id in table:
                 stop = (table.index(event.block_id) + 1) * self._block_size
                 num_written = self._requests.num_written_tokens(request_id, index)
                 if num_written is None or num_written >= stop:

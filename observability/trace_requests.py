@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from engine.events import (
+    PrefixLookup,
     RequestAborted,
     RequestArrived,
     RequestChunk,
@@ -18,7 +19,7 @@ from engine.events import (
     RequestTokens,
     SequenceFinished,
 )
-from observability.trace_pool import InvariantError
+from observability.trace_block import InvariantError
 
 Terminal = RequestRejected | RequestFinished | RequestFailed | RequestAborted
 
@@ -52,6 +53,7 @@ class RequestLife:
     queued: bool = False
     scheduled: bool = False
     num_cached_tokens: int = 0
+    num_matched_tokens: int | None = None  # by its prefix_lookup
     choices: dict[int, ChoiceLife] = field(default_factory=dict)
 
 
@@ -94,6 +96,8 @@ class RebuiltRequests:
             if life.queued:
                 raise InvariantError(f"request {event.request_id!r} is queued twice")
             life.queued = True
+        elif isinstance(event, PrefixLookup):
+            life.num_matched_tokens = event.num_matched_tokens
         elif isinstance(event, RequestScheduled):
             self._scheduled(event, life)
         elif isinstance(event, RequestChunk | RequestTokens | RequestFirstToken):
@@ -147,6 +151,11 @@ class RebuiltRequests:
             raise InvariantError(
                 f"request {event.request_id!r} takes {event.num_cached_tokens} of its "
                 f"{life.arrived.num_prompt_tokens} prompt tokens from the cache; the last one must be computed"
+            )
+        if life.num_matched_tokens not in (None, event.num_cached_tokens):
+            raise InvariantError(
+                f"request {event.request_id!r} takes {event.num_cached_tokens} tokens from the cache, its lookup found "
+                f"{life.num_matched_tokens}"
             )
         life.scheduled = True
         life.num_cached_tokens = event.num_cached_tokens

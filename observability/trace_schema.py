@@ -6,7 +6,8 @@ import sys
 import msgspec
 
 from engine.events import AnyEvent
-from observability.trace_file import KNOWN_EVENT_TYPES, SCHEMA_NAME, SCHEMA_VERSION, EventOfAnyType, TraceHeader
+from observability.trace_file import KNOWN_EVENT_TYPES, EventOfAnyType
+from observability.trace_header import SCHEMA_NAME, SCHEMA_VERSION, TraceHeader
 
 
 def trace_schema() -> dict[str, object]:

@@ -108,6 +108,11 @@ def stage_kernels(result: StageResult, options: Options) -> None:
     result.notes.append(build.message)
 
 
+def stage_tables(result: StageResult, options: Options) -> None:
+    """Every table of the documentation re-derived from its record."""
+    run_command(result, "reproduce", [sys.executable, "scripts/reproduce.py"])
+
+
 def stage_model(result: StageResult, options: Options) -> None:
     """The default model is in the cache, whole."""
     run_command(result, "models pull", [sys.executable, "-m", "service.cli", "models", "pull", "--json"])
@@ -168,6 +173,7 @@ STAGES: dict[str, Callable[[StageResult, Options], None]] = {
     "lint": stage_lint,
     "types": stage_types,
     "imports": stage_imports,
+    "tables": stage_tables,
     "kernels": stage_kernels,
     "model": stage_model,
     "tests": stage_tests,

@@ -49,10 +49,11 @@ class ChoosingProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
         self._head += data
-        if b"\r\n\r\n" not in self._head and len(self._head) <= MAX_HEAD_BYTES:
+        head, end, _ = self._head.partition(b"\r\n\r\n")
+        if not end and len(head) <= MAX_HEAD_BYTES:
             return
-        head = self._head.partition(b"\r\n\r\n")[0]
-        kind = H11Protocol if _UPGRADE.search(head) else HttpToolsProtocol
+        # h11 also refuses a head without end, which httptools would take in for ever.
+        kind = HttpToolsProtocol if end and not _UPGRADE.search(head) else H11Protocol
         protocol = kind(**self._arguments)
         self._connections.discard(self)
         self._transport.set_protocol(protocol)

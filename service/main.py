@@ -80,6 +80,7 @@ class _Service:
         metrics = Metrics(version=VERSION, routes=ROUTE_TEMPLATES)
         recorder = Recorder(clock, metrics=metrics)
         engine = await AsyncEngine.start(self._config, clock=clock, on_events=recorder.consume)
+        recorder.follow_heartbeat(engine.heartbeat_age)
         async with engine:
             services = Services(
                 engine=engine,

@@ -1,7 +1,7 @@
 """Server-sent events on plain ASGI: one writer, a watcher for the client's leaving, comments while silent.
 
-Written here and not taken from sse-starlette, which costs more per token and patches uvicorn's signal handling on
-import (docs/adr). Frames are bytes; what is known before the stream starts is encoded once.
+Written here and not taken from sse-starlette, which costs 27 microseconds more per frame and patches uvicorn's signal
+handling on import (docs/adr/0010). Frames are bytes; what is known before the stream starts is encoded once.
 
     head ──── sent as soon as the request is valid, also while it is queued
     frames ── as the source yields them, one write each

@@ -9,7 +9,8 @@ import torch
 from engine.execution.forward_batch import ForwardBatch, Int64Array
 
 MAX_QUERY_TILE = 128  # bounds the score matrix of a prefill chunk, and skips keys that lie wholly in the future
-SAME_GROUP_TOKENS = 256  # decodes up to this length always share a group; beyond it, within a factor of two
+SAME_GROUP_TOKENS = 256  # sequences up to this length always share a group; beyond it, within a factor of two
+MAX_CHUNK_ROWS = 1024  # query rows of prefill chunks in one group
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def plan_attention(
     key_alignment: int,
     device: torch.device,
 ) -> list[AttentionGroup]:
-    """Group the batch's sequences: decodes of similar length together, each longer chunk alone.
+    """Group the batch's sequences: decodes of similar length together, likewise chunks of the same length.
 
     Args:
         key_alignment: the padded number of keys is a multiple of it; itself a multiple of block_size.
@@ -88,18 +89,19 @@ def plan_attention(
 
 
 def _similar(batch: ForwardBatch) -> Iterator[Int64Array]:
-    """Yield the indices of sequences that are attended to together."""
+    """Yield the indices of sequences that are attended to together: equal query length, similar total length."""
     query_lens = np.diff(batch.query_start)
-    singles = np.flatnonzero(query_lens == 1)
-    singles = singles[np.argsort(batch.seq_lens[singles], kind="stable")]
-    start = 0
-    while start < len(singles):
-        limit = max(SAME_GROUP_TOKENS, 2 * int(batch.seq_lens[singles[start]]))
-        stop = int(np.searchsorted(batch.seq_lens[singles], limit, side="right"))
-        yield np.sort(singles[start:stop])
-        start = stop
-    for i in np.flatnonzero(query_lens > 1):
-        yield np.array([i], dtype=np.int64)
+    for query_len in np.unique(query_lens):
+        members = np.flatnonzero(query_lens == query_len)
+        members = members[np.argsort(batch.seq_lens[members], kind="stable")]
+        lengths = batch.seq_lens[members]
+        most = len(members) if query_len == 1 else max(1, MAX_CHUNK_ROWS // int(query_len))
+        start = 0
+        while start < len(members):
+            limit = max(SAME_GROUP_TOKENS, 2 * int(lengths[start]))
+            stop = min(int(np.searchsorted(lengths, limit, side="right")), start + most)
+            yield np.sort(members[start:stop])
+            start = stop
 
 
 def _tiles(lengths: Int64Array, query_len: int, key_alignment: int, device: torch.device) -> Iterator[QueryTile]:

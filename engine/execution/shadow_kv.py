@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.execution.forward_batch import ForwardBatch
+from engine.sequence import Sequence
 
 EMPTY_HISTORY = 0x9E3779B97F4A7C15
 NEVER_WRITTEN = -1
@@ -32,6 +33,38 @@ def history_of(token_ids: list[int], start: int = EMPTY_HISTORY) -> int:
     for token_id in token_ids:
         history = extend_history(history, token_id)
     return history
+
+
+class HistoryCheck:
+    """Compares the history that a row's KV tells with that of the row's own sequence.
+
+    Remembers how far it has read the last 1024 choices, for the next token needs only the next step of the chain.
+    """
+
+    _CAPACITY = 1024
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def require(self, seq: Sequence, *, position: int, found: int) -> None:
+        """Raise ShadowKVError unless `found` is the history before `position` of a sequence."""
+        if found != self.history_before(seq, position):
+            raise ShadowKVError(
+                f"{seq!r} predicts position {position} from KV that is a well-formed prefix of another sequence; its "
+                f"block table is {seq.block_table}"
+            )
+
+    def history_before(self, seq: Sequence, position: int) -> int:
+        """Return the history of a sequence's token `position - 1`, going on from where it was last asked."""
+        key = (seq.request_id, seq.index)
+        stop, history = self._known.pop(key, (0, EMPTY_HISTORY))
+        if stop > position:
+            stop, history = 0, EMPTY_HISTORY
+        history = history_of(seq.token_ids(stop, position), history)
+        self._known[key] = (position, history)
+        if len(self._known) > self._CAPACITY:
+            del self._known[next(iter(self._known))]
+        return history
 
 
 class ShadowKV:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from engine.clock import ManualClock
 from engine.execution.executor import ModelRunner, SampledToken, SamplingRow
 from engine.execution.forward_batch import ForwardBatch
-from engine.execution.shadow_kv import EMPTY_HISTORY, ShadowKV, ShadowKVError, extend_history, history_of
+from engine.execution.shadow_kv import HistoryCheck, ShadowKV, extend_history
 from engine.messages import LogprobEntry, TokenLogprobs
 
 Cue = Callable[[int, ForwardBatch], None]
@@ -24,7 +24,6 @@ TokenScript = Callable[[SamplingRow, int], int]
 """Chooses a row's token, given the history of the tokens before it."""
 
 GATE_TIMEOUT_S = 30.0
-_MAX_REMEMBERED_SEQUENCES = 1024
 
 
 class ScriptedFailureError(RuntimeError):
@@ -81,19 +80,16 @@ class ScriptedSampler:
     def __init__(self, script: TokenScript, *, row_errors: Mapping[str, int] | None = None) -> None:
         self._script = script
         self._row_errors = {} if row_errors is None else row_errors
-        self._known: dict[tuple[str, int], tuple[int, int]] = {}
+        self._check = HistoryCheck()
 
     def sample(self, logits: ScriptedLogits, rows: Many[SamplingRow]) -> list[SampledToken]:
         """Return one token per row; raises ShadowKVError when a row's KV isn't its sequence's own prefix."""
         return [self._sample(logits, row) for row in rows]
 
     def _sample(self, logits: ScriptedLogits, row: SamplingRow) -> SampledToken:
-        history = self._history_before(row)
-        if logits.histories and logits.histories[row.logits_row] != history:
-            raise ShadowKVError(
-                f"{row.seq!r} predicts position {row.position} from logits row {row.logits_row}, whose KV is a "
-                f"well-formed prefix of another sequence; its block table is {row.seq.block_table}"
-            )
+        history = self._check.history_before(row.seq, row.position)
+        if logits.histories:
+            self._check.require(row.seq, position=row.position, found=logits.histories[row.logits_row])
         if row.given_token >= 0:
             return SampledToken(row.given_token, logprobs=_logprobs(history, row.given_token))
         failing_at = self._row_errors.get(row.seq.request_id)
@@ -101,18 +97,6 @@ class ScriptedSampler:
             return SampledToken(-1, error=f"logits at position {row.position} contain NaN")
         token_id = self._script(row, history)
         return SampledToken(token_id, logprobs=_logprobs(history, token_id) if row.seq.params.logprobs >= 0 else None)
-
-    def _history_before(self, row: SamplingRow) -> int:
-        """Return the history of the row's sequence up to `position`, continuing from where it was last asked."""
-        key = (row.seq.request_id, row.seq.index)
-        stop, history = self._known.pop(key, (0, EMPTY_HISTORY))
-        if stop > row.position:
-            stop, history = 0, EMPTY_HISTORY
-        history = history_of(row.seq.token_ids(stop, row.position), history)
-        self._known[key] = (row.position, history)
-        if len(self._known) > _MAX_REMEMBERED_SEQUENCES:
-            del self._known[next(iter(self._known))]
-        return history
 
 
 def _logprobs(history: int, token_id: int) -> TokenLogprobs:

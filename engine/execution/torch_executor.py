@@ -23,7 +23,8 @@ class TorchExecutor:
     """Run a decoder over a paged KV cache it owns.
 
     Prefill chunks and decodes share every matrix product; attention is batched over decodes of similar length and
-    loops over prefill chunks only. Norms, rotation and softmax of half-precision models are computed in float32.
+    over prefill chunks of the same length. Models in half precision rotate in float32; norms, softmax and products
+    accumulate in float32 and round to the model's dtype.
 
     Args:
         spec, weights: the model; the weights are dequantised to `dtype`.

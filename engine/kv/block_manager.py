@@ -194,11 +194,15 @@ class BlockManager:
 
     # --- growth --------------------------------------------------------------------------------------------------
 
-    def has_slot(self, seq: Sequence) -> bool:
-        """Tell whether a sequence's next token can be written where its table ends already: nothing to allocate."""
-        table = seq.block_table
-        number = seq.num_computed_tokens // self.block_size
-        return number < len(table) and self._ref_counts[table[number]] == 1
+    def without_slot(self, seqs: Iterable[Sequence]) -> list[Sequence]:
+        """Return those whose next token can't be written where their table ends already: they need a block."""
+        size, ref_counts = self.block_size, self._ref_counts
+        return [
+            seq
+            for seq in seqs
+            if (number := seq.num_computed_tokens // size) >= len(table := seq.block_table)
+            or ref_counts[table[number]] > 1
+        ]
 
     def blocks_needed(self, seq: Sequence, num_new_tokens: int) -> int:
         """Return how many blocks `allocate` would take, the copy of a shared tail included."""

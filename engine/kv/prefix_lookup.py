@@ -1,5 +1,6 @@
 """Why a prompt found no more in the prefix tree than it did: the explanation behind every lookup."""
 
+from collections import OrderedDict
 from dataclasses import dataclass
 
 from engine.kv.prefix_tree import Divergence, PartialBlock
@@ -14,7 +15,7 @@ class EvictedPrefixes:
 
     def __init__(self, *, capacity: int) -> None:
         self._capacity = capacity
-        self._hashes: dict[str, None] = {}
+        self._hashes: OrderedDict[str, None] = OrderedDict()  # a dict would search its gaps for its first key
 
     def __contains__(self, block_hash: str) -> bool:
         return block_hash in self._hashes
@@ -23,10 +24,10 @@ class EvictedPrefixes:
         return len(self._hashes)
 
     def add(self, block_hash: str) -> None:
-        self._hashes.pop(block_hash, None)
         self._hashes[block_hash] = None
+        self._hashes.move_to_end(block_hash)
         if len(self._hashes) > self._capacity:
-            del self._hashes[next(iter(self._hashes))]
+            self._hashes.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,16 +168,14 @@ class PrefixTree:
         """Remove the least recently used unreferenced block that nothing hangs below; None if there is none."""
         heap = self._heap
         while heap:
-            last_used, _, node = heapq.heappop(heap)
+            last_used, _, node = heap[0]
+            if node.last_used == last_used and self._is_evictable(node):
+                block_id = node.blocks[-1]
+                self.remove_last(block_id)  # the run keeps its entry: as a rule its next block goes next
+                return block_id
+            heapq.heappop(heap)
             node.is_queued = False
-            if not self._is_evictable(node):
-                continue  # queued again when its last block is let go
-            if node.last_used != last_used:
-                self._queue(node)
-                continue
-            block_id = node.blocks[-1]
-            self.remove_last(block_id)
-            return block_id
+            self._queue(node)  # at its new place; one in use, or with others below it, when that ends
         return None
 
     def remove_last(self, block_id: int) -> None:
@@ -185,14 +183,13 @@ class PrefixTree:
         node = self._node_of[block_id]
         assert self.is_last(block_id), f"block {block_id} has others below it"
         assert self._ref_counts[block_id] == 0, f"block {block_id} is in use"
-        key = tuple(node.tokens[: self._block_size])
         node.blocks.pop()
-        del node.tokens[-self._block_size :]
         del self._node_of[block_id], self._depth_of[block_id]
         if node.blocks:
+            del node.tokens[-self._block_size :]
             self._queue(node)
         else:
-            self._unlink(node, key)
+            self._unlink(node, tuple(node.tokens))
 
     def is_last(self, block_id: int) -> bool:
         """Tell whether nothing hangs below a block of the tree."""

@@ -38,6 +38,10 @@ def run(args: argparse.Namespace) -> int:
     logging.basicConfig(
         stream=sys.stderr, level=values["log_level"].upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    if values["log_level"] == "info":
+        logging.getLogger("uvicorn.error").setLevel(
+            logging.WARNING
+        )  # its comings and goings are said by service/main.py
     from service.main import serve  # the tokenizer's and the template's libraries take a second; bad flags needn't wait
 
     try:

@@ -178,7 +178,9 @@ class GeneratingRoute(Generic[R]):
                 if frame:
                     yield frame
                 if unsent:
-                    self._sent_first(unsent, [delta.request_id for delta in deltas if delta.token_ids])
+                    self._sent_first(
+                        unsent, [delta.request_id for delta in deltas if delta.text or delta.finish_reason]
+                    )
         except PellucidError as error:
             logger.warning("request %s ended with %s: %s", context.request_id, error.error_type, error.message)
             yield data_frame(encode_error(error, request_id=context.request_id))

@@ -103,23 +103,26 @@ def test_package_init_files_are_empty() -> None:
     assert filled == []
 
 
-def test_blind_except_stands_only_in_outermost_loops() -> None:
-    """Each place is named here, so that a new one is a decision."""
+def catches_everything(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    return any(isinstance(n, ast.Name) and n.id in ("Exception", "BaseException") for n in ast.walk(handler.type))
+
+
+def test_blind_except_swallows_only_in_outermost_loops() -> None:
+    """Each place is named here, so that a new one is a decision; cleaning up and raising again swallows nothing."""
     allowed = {
-        "engine/core.py",
         "engine/engine_loop.py",
         "engine/serving.py",
         "engine/text/huggingface_vocabulary.py",  # the tokenizers library raises bare Exception for a bad file
         "service/middleware/access.py",
         "service/routes/generating.py",
     }
-    found = set()
-    for path, tree in modules():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ExceptHandler):
-                names = [node.type] if node.type is None else list(ast.walk(node.type))
-                if node.type is None or any(
-                    isinstance(n, ast.Name) and n.id in ("Exception", "BaseException") for n in names
-                ):
-                    found.add(path)
-    assert found - allowed == set()
+    found = {
+        path
+        for path, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ExceptHandler) and catches_everything(node)
+        if not (isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None)
+    }
+    assert found == allowed

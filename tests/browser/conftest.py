@@ -107,4 +107,4 @@ def page(browser: Chrome, stub: Stub) -> Iterator[Page]:
 
 @pytest.fixture
 def stub() -> Stub:
-    return Stub(rate=2.0, past_s=90.0)
+    return Stub(rate=3.0, past_s=20.0)

@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import pytest
+from selenium.webdriver import Chrome
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
+from dashboard.server import create_app
 from tests.browser.conftest import Page
+from tests.support.loopback import serving
 from tests.support.stub_service import ANSWER, Stub
 
 
@@ -164,8 +167,25 @@ def test_service_that_breaks_is_announced_and_the_page_recovers(page: Page) -> N
     assert page.text("[data-field=state]") == "Unreachable"
     page.stub.broken = False
     page.wait(lambda: not page.find("#banner").is_displayed(), "the banner never went away")
-    page.stub.ready_body = {"status": "loading", "reason": "loading weights"}
-    page.wait_text("#banner", "Loading: loading weights")
+    page.stub.state, page.stub.reason = "restarting", "the engine process died"
+    page.wait_text("#banner", "Restarting: the engine process died")
+
+
+def test_dashboard_that_goes_away_is_announced_and_the_page_reconnects(browser: Chrome, stub: Stub) -> None:
+    with serving(stub.app()) as service_url:
+        with serving(create_app(service_url, poll_interval_s=0.2)) as url:
+            page = Page(browser, url, stub)
+            page.open()
+            page.wait_text("[data-field=state]", "Ready")
+            page.run("window.sameDocument = true")
+        page.wait_text("#banner", "own server doesn’t answer")
+        assert page.text("[data-field=link]") == "reconnecting…"
+        with serving(create_app(service_url, poll_interval_s=0.2), port=int(url.rsplit(":", 1)[1])):
+            page.wait(lambda: page.text("[data-field=link]") == "live", "the page never came back")
+            assert not page.find("#banner").is_displayed()
+            assert page.run("return window.sameDocument") is True
+            page.browser.get("about:blank")
+        page.console()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (1440, "dark"), (390, "light")])

@@ -258,3 +258,18 @@ def _receive(sock: socket.socket) -> bytes:
         return sock.recv(65536)
     except ConnectionResetError:
         return b""
+
+
+def test_loaded_model_is_out_of_the_garbage_collectors_sight() -> None:
+    """In a process of its own: freezing is for good."""
+    code = (
+        "import gc\n"
+        "from engine.clock import SystemClock\n"
+        "from engine.config import EngineConfig\n"
+        "from engine.process import build_real_core\n"
+        "config = EngineConfig(model='random:tiny', executor='torch', threads=1, num_kv_blocks=64, max_num_seqs=8)\n"
+        "build_real_core(config, SystemClock(), lambda stage: None)\n"
+        "assert gc.get_freeze_count() > 50_000, gc.get_freeze_count()\n"
+        "assert len(gc.get_objects()) < 5_000, len(gc.get_objects())\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -183,16 +183,35 @@ def test_resume_leaves_room_for_the_growth_of_the_running_ones() -> None:
     assert set(bench.ends().values()) == {"length"}
 
 
-def test_request_that_was_preempted_often_is_spared_while_another_can_be_taken() -> None:
+def test_sequence_that_was_preempted_often_is_the_last_to_be_taken() -> None:
     policy = PreemptNewest(max_preemptions=2)
     running = [_sequence(name, order) for order, name in enumerate("abc")]
-    victim = policy.victim(running)
-    assert victim is running[2]
+    assert policy.victim(running) is running[2]
     running[2].num_preemptions = 2
     assert policy.victim(running) is running[1]
-    running[1].num_preemptions = 2
-    assert policy.victim(running) is running[2]
+    running[1].is_catching_up = True
+    assert policy.victim(running) is running[1]
+    assert policy.victim([running[0], running[2]]) is running[2]
     assert policy.victim(running[:1]) is None
+
+
+@pytest.mark.parametrize("max_preemptions", [1, 2, 3])
+@pytest.mark.parametrize("prefix_cache", [True, False])
+def test_preemptions_of_a_request_are_bounded(max_preemptions: int, prefix_cache: bool) -> None:
+    """Many short requests of a high priority squeeze long ones of a low priority again and again."""
+    bench = SchedulerBench(num_kv_blocks=16, prefix_cache=prefix_cache, max_preemptions=max_preemptions)
+    num_preemptions: dict[str, int] = {}
+    for name in "abc":
+        bench.add(name, 8, priority=9, max_tokens=40, n=2 if name == "b" else 1)
+    for number in range(200):
+        if number % 5 == 0:
+            bench.add(f"u{number}", [5000 + number] * 12, priority=number % 2, max_tokens=9)
+        bench.step()
+        for line in bench.events(RequestPreempted):
+            name = line.split()[0]
+            num_preemptions[name] = num_preemptions.get(name, 0) + 1
+    bench.run(max_steps=1000)
+    assert max(num_preemptions.values()) == max_preemptions
 
 
 def test_resumed_sequence_without_a_token_is_spared_while_another_can_be_taken() -> None:

@@ -31,7 +31,7 @@ def workload(subject: Subject, lengths: list[int], max_tokens: int) -> list[Engi
 
 
 def run(subject: Subject, *waves: list[EngineRequest], num_blocks: int = 0, **settings: object) -> EngineRun:
-    return run_requests(
+    result = run_requests(
         subject.executor,
         subject.vocab_size,
         waves,
@@ -39,6 +39,8 @@ def run(subject: Subject, *waves: list[EngineRequest], num_blocks: int = 0, **se
         num_blocks=num_blocks or subject.num_blocks,
         **settings,  # type: ignore[arg-type]
     )
+    assert result.errors == {}
+    return result
 
 
 def test_batched_equals_sequential(subject: Subject, check_difference: Check) -> None:

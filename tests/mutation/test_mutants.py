@@ -154,9 +154,6 @@ class WritesIntoSharedTails(BlockManager):
         end = -(-(seq.num_computed_tokens + num_new_tokens) // self.block_size)
         return max(0, end - len(seq.block_table))
 
-    def has_room(self, seq: Sequence, num_new_tokens: int) -> bool:
-        return seq.num_computed_tokens + num_new_tokens <= len(seq.block_table) * self.block_size
-
     def allocate(self, seq: Sequence, num_new_tokens: int) -> None:
         counts = self._pool.ref_counts
         first = seq.num_computed_tokens // self.block_size

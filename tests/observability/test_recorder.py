@@ -373,6 +373,14 @@ def test_rings_drop_the_oldest_and_count_it() -> None:
     assert [row["request_id"] for row in script.recorder.requests()["recent"]] == ["r2", "r1"]
 
 
+def test_heartbeat_age_is_the_followed_one_and_else_the_time_since_the_last_event(script: Script) -> None:
+    script.at(130.0)
+    assert script.scrape()["pellucid_engine_heartbeat_age_seconds"] == 30.0
+    script.recorder.follow_heartbeat(lambda: 0.25)
+    assert script.scrape()["pellucid_engine_heartbeat_age_seconds"] == 0.25
+    assert script.recorder.stats()["engine"]["heartbeat_age_s"] == 0.25
+
+
 def test_opening_a_request_twice_is_refused(script: Script) -> None:
     script.open("a")
     with pytest.raises(ValueError, match="was opened before"):

@@ -12,6 +12,7 @@ from engine.events import (
     EngineStarted,
     EngineStopped,
     Event,
+    PrefixLookup,
     RequestAborted,
     RequestFailed,
     RequestPreempted,
@@ -303,6 +304,12 @@ def test_request_event_after_its_end_is_named() -> None:
 def test_request_whose_whole_prompt_came_from_the_cache_is_named() -> None:
     script = one_request().arrive("b", num_prompt=4).step().admit("b", cached=4)
     assert "takes 4 of its 4 prompt tokens from the cache" in reason(script)
+
+
+def test_more_tokens_from_the_cache_than_the_lookup_found_are_named() -> None:
+    script = one_request().arrive("b", num_prompt=6).step()
+    script.say(PrefixLookup, request_id="b", num_prompt_tokens=6, num_matched_tokens=3, why="tail")
+    assert reason(script.admit("b", cached=4)) == "request 'b' takes 4 tokens from the cache, its lookup found 3"
 
 
 def test_chunk_that_skips_tokens_is_named() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from engine.events import EngineStarted
 from observability.trace_file import (
     MAX_LINE_BYTES,
     TraceEvent,
@@ -15,6 +16,7 @@ from observability.trace_file import (
     UnknownEvent,
     encode_event,
 )
+from observability.trace_header import header_of
 from tests.support.trace_script import header, one_request
 
 UNKNOWN = b'{"type":"thought","seq":1,"t":0.5,"step":0,"mood":["calm",{"depth":2}]}'
@@ -36,6 +38,37 @@ def write(path: Path) -> list[TraceEvent]:
 def write_lines(path: Path, *lines: bytes) -> Path:
     path.write_bytes(b"\n".join((msgspec.json.encode(header()), *lines)) + b"\n")
     return path
+
+
+def test_header_of_an_engine_takes_what_it_said_at_its_start() -> None:
+    started = EngineStarted(
+        seq=1,
+        t=4.0,
+        step=0,
+        model="m",
+        executor="torch",
+        block_size=16,
+        num_blocks=100,
+        max_num_seqs=8,
+        max_num_batched_tokens=512,
+        max_model_len=2048,
+        prefix_cache=False,
+    )
+    made = header_of(started, wall_origin_s=1.8e9, monotonic_origin_s=3.5, tokenizer="gpt2", num_dropped_events=7)
+    assert made == header(
+        model="m",
+        executor="torch",
+        tokenizer="gpt2",
+        block_size=16,
+        num_blocks=100,
+        max_num_seqs=8,
+        max_num_batched_tokens=512,
+        max_model_len=2048,
+        prefix_cache=False,
+        wall_origin_s=1.8e9,
+        monotonic_origin_s=3.5,
+        num_dropped_events=7,
+    )
 
 
 @pytest.mark.parametrize("name", ["run.jsonl", "run.jsonl.gz"])

@@ -1,5 +1,7 @@
 """A client that leaves frees everything within two steps: streamed or not, while queued, in prefill, in decode."""
 
+import logging
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -122,3 +124,35 @@ def test_many_clients_that_leave_at_once_leave_nothing_behind() -> None:
         text = served.get("/metrics").text
     assert 'pellucid_requests_total{finish_reason="abort"} 20.0' in text
     assert "pellucid_requests_running 0.0" in text
+
+
+@STREAMED
+def test_log_stays_clean_when_clients_leave_before_and_during_the_answer(
+    streamed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    core, gate = gated()
+    body = {**chat(), "stream": streamed}
+    with serve(core=core) as served:
+        with served.connection() as connection:
+            head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n"
+            connection.sock.sendall(head.encode() + b'{"mess')
+        with served.connection() as connection:
+            connection.send(CHAT, body)
+            served.until(lambda: served.engine.num_in_flight == 1)
+        served.until(lambda: served.engine.num_in_flight == 0)
+        gate.open()
+        assert post(served.url, CHAT, chat(max_tokens=1)).status_code == 200
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_same_client_request_id_twice_is_two_requests() -> None:
+    core, gate = gated()
+    headers = {"x-request-id": "same"}
+    with serve(core=core) as served, ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(post, served.url, CHAT, chat(max_tokens=3), headers=headers) for _ in range(2)]
+        served.until(lambda: served.engine.num_in_flight == 2)
+        gate.open()
+        answers = [answer.result(20) for answer in both]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert [answer.headers["x-client-request-id"] for answer in answers] == ["same", "same"]
+    assert len({answer.headers["x-request-id"] for answer in answers}) == 2

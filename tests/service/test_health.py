@@ -67,6 +67,7 @@ def test_idle_engine_stays_ready() -> None:
     with serve(script=emits(b"ok"), settings=ServiceSettings(ready_heartbeat_s=0.3)) as served:
         assert not threading.Event().wait(0.6)  # twice the bound without any request
         assert served.get("/ready").status_code == 200
+        assert float(str(served.get("/stats").json()["engine"]["heartbeat_age_s"])) < 0.3
 
 
 def test_queue_past_its_bound_is_refused_with_retry_after_and_n_counts_n() -> None:

@@ -1,6 +1,8 @@
 """What real clients put on the wire."""
 
 import json
+import socket
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -55,3 +57,31 @@ def test_refused_body_leaves_the_connection_usable(served: Served) -> None:
     answer = exchange(served, "", post("text/plain", "") + post("application/json", "connection: close\r\n"))
     assert answer.count(b"HTTP/1.1 415") == 1
     assert answer.count(b"HTTP/1.1 200") == 1
+
+
+def test_head_that_comes_in_pieces_is_read_whole(served: Served) -> None:
+    body = json.dumps(chat()).encode()
+    head = (
+        f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        "connection: Upgrade, HTTP2-Settings, close\r\nupgrade: h2c\r\n\r\n"
+    ).encode()
+    with served.connection() as connection:
+        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for index in range(0, len(head), 7):
+            connection.sock.sendall(head[index : index + 7])
+        connection.sock.sendall(body)
+        assert connection.sock.makefile("rb").read().startswith(b"HTTP/1.1 200")
+
+
+def test_endless_head_is_refused(served: Served) -> None:
+    with served.connection() as connection:
+        connection.sock.sendall(b"GET /health HTTP/1.1\r\nx-long: " + b"x" * 200_000)
+        assert connection.sock.makefile("rb").readline().startswith(b"HTTP/1.1 400")
+
+
+def test_connection_that_never_asks_does_not_hold_up_the_end() -> None:
+    with ExitStack() as stack:
+        with serve(script=emits(b"ok")) as running:
+            connection = stack.enter_context(running.connection())
+            assert running.get("/health").status_code == 200
+        assert connection.sock.recv(1) == b""

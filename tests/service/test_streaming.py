@@ -15,7 +15,7 @@ from tests.support.http_calls import (
     texts,
     whole_text,
 )
-from tests.support.scripted_service import EOS, Served, emits, serve
+from tests.support.scripted_service import EOS, ScriptedCore, Served, StepGate, emits, serve
 
 ROUTES = pytest.mark.parametrize(("path", "body"), [(CHAT, chat()), (COMPLETIONS, completion())], ids=["chat", "text"])
 BIRD = "🫠".encode()  # one character of four byte tokens
@@ -224,3 +224,23 @@ def test_timings_without_usage_stand_in_the_last_finish_chunk(ok: Served, path: 
     *chunks, _ = stream(ok.url, path, {**body, "n": 2, "timings": True})
     assert all(chunk["choices"] for chunk in chunks)
     assert [("timings" in chunk) for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+
+
+def test_first_token_counts_as_sent_only_with_the_text_that_shows_it() -> None:
+    gate = StepGate()
+    gate.close()
+    with serve(core=ScriptedCore(emits(BIRD), cues=[gate])) as served, served.streaming(CHAT, chat()) as answer:
+        request_id = answer.response.headers["x-request-id"]
+
+        def sent_first() -> Any:
+            timeline = served.services.recorder.request(request_id)
+            assert timeline is not None
+            return timeline["stamps"]["sent_first_s"]  # type: ignore[index]
+
+        for num_tokens in (1, 2, 3):
+            gate.step()
+            served.until(lambda expected=num_tokens: served.stats()["counters"]["generated_tokens"] == expected)
+        assert served.call(sent_first) is None
+        gate.open()
+        assert texts(answer.rest()) == {0: "🫠"}
+        assert served.call(sent_first) is not None

@@ -1,7 +1,7 @@
 """Serve an ASGI application on a loopback port in a thread: real sockets, real streaming, real disconnects."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -9,9 +9,9 @@ from starlette.types import ASGIApp
 
 
 @contextmanager
-def serving(app: ASGIApp, *, on_stop: Callable[[], None] = lambda: None) -> Iterator[str]:
-    """Yield the base URL of `app`; `on_stop` runs first at the end."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1)
+def serving(app: ASGIApp, *, port: int = 0) -> Iterator[str]:
+    """Yield the base URL of `app`; a port other than 0 is for coming back where one has been before."""
+    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     bound = config.bind_socket()
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
@@ -19,6 +19,5 @@ def serving(app: ASGIApp, *, on_stop: Callable[[], None] = lambda: None) -> Iter
     try:
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"
     finally:
-        on_stop()
         server.should_exit = True
         thread.join(10)

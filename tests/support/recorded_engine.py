@@ -40,11 +40,13 @@ class EngineRun:
     Attributes:
         tokens: output of each (request id, choice index).
         logits: float32 [vocab_size] of each place.
+        errors: messages of requests that failed.
         num_cached: prompt tokens of each request found in the prefix cache.
     """
 
     tokens: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     logits: dict[Place, torch.Tensor] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
     num_cached: dict[str, int] = field(default_factory=dict)
     events: list[AnyEvent] = field(default_factory=list)
 
@@ -90,7 +92,8 @@ def run_requests(
             step = core.step()
             run.events.extend(step.events)
             for output in step.outputs:
-                assert not output.error, output.error
+                if output.error:
+                    run.errors[output.request_id] = output.error
                 run.tokens.setdefault((output.request_id, output.index), []).extend(output.token_ids)
                 run.num_cached[output.request_id] = max(
                     output.num_cached_tokens, run.num_cached.get(output.request_id, 0)

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
+from typing import Any
 
 from engine.clock import ManualClock
 from engine.config import SchedulerConfig
 from engine.core import EngineCore
 from engine.events import Event, EventLog
-from engine.execution.simulated_executor import Cue, ScriptedLogits, TokenScript, hashed_tokens, scripted_runner
+from engine.execution.executor import ModelRunner
+from engine.execution.simulated_executor import Cue, TokenScript, hashed_tokens, scripted_runner
 from engine.kv.block_manager import BlockManager
 from engine.messages import ChoiceOutput, StepOutput
 from engine.preemption import ShortagePolicy
@@ -35,6 +37,7 @@ class ScriptedEngine:
         num_blocks, block_size, max_num_seqs, max_num_batched_tokens, max_model_len, settings: of SchedulerConfig.
         cues, row_errors, script, verify_kv: of the scripted executor.
         policy: of the scheduler.
+        runner: a real executor and sampler instead of the scripted ones.
         blocks_class, scheduler_class: what to build it from, for mutants.
         check_every_event: feed the trace checker; off where only speed is measured.
     """
@@ -52,6 +55,7 @@ class ScriptedEngine:
         script: TokenScript | None = None,
         verify_kv: bool = True,
         policy: ShortagePolicy | None = None,
+        runner: ModelRunner[Any] | None = None,
         blocks_class: type[BlockManager] = BlockManager,
         scheduler_class: type[Scheduler] = Scheduler,
         check_every_event: bool = True,
@@ -70,7 +74,7 @@ class ScriptedEngine:
         log = EventLog(self.clock)
         self.blocks = blocks_class(self.config, log)
         self.scheduler = scheduler_class(self.config, self.blocks, log, eos_token_ids, policy=policy)
-        runner = scripted_runner(
+        scripted = scripted_runner(
             num_blocks=num_blocks,
             block_size=block_size,
             script=script or hashed_tokens(VOCAB_SIZE),
@@ -78,7 +82,7 @@ class ScriptedEngine:
             row_errors=row_errors,
             verify_kv=verify_kv,
         )
-        self.core: EngineCore[ScriptedLogits] = EngineCore(self.scheduler, runner, log, self.clock)
+        self.core: EngineCore[Any] = EngineCore(self.scheduler, runner or scripted, log, self.clock)
         self.outputs: dict[Choice, list[int]] = {}
         self.ends: dict[Choice, str] = {}
         self.errors: dict[str, str] = {}

@@ -278,6 +278,7 @@ async def make_services(
         launcher=thread_launcher(core.build, clock=clock),
         supervision=supervision,
     )
+    recorder.follow_heartbeat(engine.heartbeat_age)
     tokenizer = tokenizer or build_tokenizer(source)
     seeds, ids = itertools.count(1), itertools.count(1)
     services = Services(

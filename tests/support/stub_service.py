@@ -33,7 +33,7 @@ class Stub:
     Attributes:
         rate: requests per second of the made-up load, 0 for an idle server.
         delay_s: between two deltas of a chat.
-        ready_body: what `/ready` says, with 503 when its status isn't `ready`.
+        state, reason: of the engine; `/ready` answers 503 with the reason unless it is `ready`.
         broken: every route answers 500.
         num_stats: how often `/stats` was asked for.
         chats: bodies of the chats so far.
@@ -44,7 +44,8 @@ class Stub:
     rate: float = 1.5
     past_s: float = 320.0
     delay_s: float = 0.02
-    ready_body: dict[str, Any] = field(default_factory=lambda: {"status": "ready"})
+    state: str = "ready"
+    reason: str = ""
     broken: bool = False
     num_stats: int = 0
     chats: list[dict[str, Any]] = field(default_factory=list)
@@ -76,10 +77,15 @@ class Stub:
         if self.broken:
             return PlainTextResponse("broken", 500)
         self._load.run_until(time.monotonic())
-        return JSONResponse(self._load.recorder.stats(history_s=int(request.query_params.get("history_s", 60))))
+        stats = self._load.recorder.stats(history_s=int(request.query_params.get("history_s", 60)))
+        stats["service"] = {"ready": self.state == "ready", "engine_state": self.state}
+        return JSONResponse(stats)
 
     async def _ready(self, request: Request) -> Response:
-        return JSONResponse(self.ready_body, 200 if self.ready_body["status"] == "ready" else 503)
+        if self.state == "ready":
+            return JSONResponse({"status": "ready"})
+        error = {"message": self.reason, "type": "service_unavailable", "param": None, "code": None}
+        return JSONResponse({"error": error}, 503)
 
     async def _info(self, request: Request) -> Response:
         return JSONResponse({"model": MODEL, "executor": "torch", "device": "cpu", "dtype": "float32"})

@@ -85,7 +85,7 @@ class SyntheticLoad:
         self._num = 0
         self._log.emit(
             EngineStarted,
-            model="SmolLM2-135M-Instruct",
+            model="/models/a-file.gguf",
             executor="torch",
             block_size=BLOCK_SIZE,
             num_blocks=NUM_BLOCKS,

@@ -22,7 +22,7 @@ from engine.events import (
     StepFinished,
     StepStarted,
 )
-from observability.trace_file import SCHEMA_NAME, SCHEMA_VERSION, TraceHeader
+from observability.trace_header import SCHEMA_NAME, SCHEMA_VERSION, TraceHeader
 
 
 def header(**changes: object) -> TraceHeader:

@@ -4,7 +4,7 @@ import { el, setText } from "./dom.js";
 import { clock } from "./format.js";
 import { timeTicks, valueTicks } from "./scale.js";
 
-const MARGIN = { top: 8, right: 10, bottom: 22, left: 46 };
+const MARGIN = { top: 8, right: 10, bottom: 22, left: 54 };
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif";
 const MAX_GAP_S = 2.5; // rows further apart are not joined: nobody looked in between
 
@@ -124,6 +124,7 @@ export class Chart {
     const x = (t) => MARGIN.left + ((t - start) / Math.max(1e-9, end - start)) * (width - MARGIN.left - MARGIN.right);
     const y = (value) => height - MARGIN.bottom - (value / top) * (height - MARGIN.top - MARGIN.bottom);
 
+    if (max === 0) this._paintEmpty(context, style, width, height);
     this._paintAxes(context, style, { x, y, ticks, width, height });
     if (this._stacked) this._paintAreas(context, colors, rows, x, y);
     else this._paintLines(context, colors, rows, x, y, height - MARGIN.bottom);
@@ -185,6 +186,14 @@ export class Chart {
       if (at < MARGIN.left + 22 || at > width - MARGIN.right - 22) continue;
       context.fillText(clock(t), at, height - 6);
     }
+  }
+
+  _paintEmpty(context, style, width, height) {
+    context.font = FONT;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    context.fillStyle = style.getPropertyValue("--faint");
+    context.fillText("nothing in this range", (MARGIN.left + width - MARGIN.right) / 2, (height - MARGIN.bottom) / 2);
   }
 
   _paintLines(context, colors, rows, x, y, floor) {

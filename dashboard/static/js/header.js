@@ -2,20 +2,28 @@
 
 import { setText } from "./dom.js";
 
-const STATES = { ready: "Ready", loading: "Loading", draining: "Draining", down: "Engine down", unreachable: "Unreachable" };
+const STATES = {
+  ready: "Ready",
+  loading: "Loading",
+  draining: "Draining",
+  restarting: "Restarting",
+  failed: "Failed",
+  down: "Engine down",
+  unreachable: "Unreachable",
+};
 
 /** @returns {string} one of STATES' keys */
 export function serviceState(frame) {
   if (!frame.connected) return "unreachable";
   if (frame.ready?.status === 200) return "ready";
-  const said = [frame.ready?.body?.status, frame.ready?.body?.reason].find((word) => word in STATES && word !== "ready");
-  return said ?? (frame.stats.engine.state === "ready" ? "draining" : frame.stats.engine.state);
+  const said = frame.stats.service?.engine_state;
+  if (said in STATES && said !== "ready") return said;
+  return frame.stats.engine.state === "loading" ? "loading" : "down";
 }
 
 /** @returns {string} why it isn't ready, in the service's words */
 function reason(frame) {
-  const body = frame.ready?.body;
-  return frame.error || body?.reason || body?.error?.message || "";
+  return frame.error || frame.ready?.body?.error?.message || "";
 }
 
 export class Header {
@@ -35,11 +43,14 @@ export class Header {
     this._frame = frame;
     if (frame.connected) {
       this._lastKnown = " The numbers below are the last ones known.";
-      const { model, executor, num_blocks: blocks, block_size: size } = frame.stats.engine;
-      setText(this._model, model || "no model yet");
+      const { executor, num_blocks: blocks, block_size: size } = frame.stats.engine;
       setText(this._executor, executor ? `${executor} · ${(blocks * size).toLocaleString("en-US")} KV tokens` : "");
     }
     this._show();
+  }
+
+  model(name) {
+    setText(this._model, name);
   }
 
   feedState(state) {

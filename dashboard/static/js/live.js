@@ -80,7 +80,6 @@ export class LiveTab {
     this._numNew = 0;
     this._shown = true;
     this._drawPending = false;
-    this._model = "";
     this._listen(root);
   }
 
@@ -129,10 +128,12 @@ export class LiveTab {
   _showIdle(stats) {
     const busy = stats.gauges.in_flight > 0 || stats.window.decode_tokens_per_s > 0 || stats.window.prefill_tokens_per_s > 0;
     this._idle.hidden = busy || stats.engine.state !== "ready";
-    if (this._idle.hidden || this._model === stats.engine.model) return;
-    this._model = stats.engine.model;
+  }
+
+  /** @param {string} name what the ready-made request asks for */
+  model(name) {
     const { serviceUrl, needsKey } = document.body.dataset;
-    const body = { model: this._model, stream: true, messages: [{ role: "user", content: "Why is glass clear?" }] };
+    const body = { model: name, stream: true, messages: [{ role: "user", content: "Why is glass clear?" }] };
     const curl = toCurl(`${serviceUrl}/v1/chat/completions`, body, { needsKey: needsKey === "true", indent: 0 });
     setText(this._idle.querySelector("#curl"), curl);
   }

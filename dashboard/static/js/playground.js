@@ -43,15 +43,18 @@ export class Playground {
     this._hint = root.querySelector("#conversation-hint");
     this._status = root.querySelector("#chat-status");
     this._curl = root.querySelector("#chat-curl");
+    this._copy = root.querySelector("#copy-chat-curl");
     this._messages = [];
+    this._sent = null;
     this._model = "";
     this._abort = null;
     this._listen(root);
+    this._showCurl();
   }
 
-  frame(frame) {
-    if (!frame.connected || frame.stats.engine.model === this._model) return;
-    this._model = frame.stats.engine.model;
+  /** @param {string} name what requests ask for */
+  model(name) {
+    this._model = name;
     this._showCurl();
   }
 
@@ -78,7 +81,7 @@ export class Playground {
         this._prompt.focus();
       });
     }
-    const copy = root.querySelector("#copy-chat-curl");
+    const copy = this._copy;
     copy.addEventListener("click", async () => {
       await navigator.clipboard.writeText(this._curl.textContent);
       setText(copy, "Copied");
@@ -93,7 +96,8 @@ export class Playground {
     this._add("user", "You").text.append(content);
     this._prompt.value = "";
     const request = this._request();
-    this._showCurl(request);
+    this._sent = request;
+    this._showCurl();
     await this._answer(request);
   }
 
@@ -150,23 +154,25 @@ export class Playground {
     this._keepAtBottom(() => message.live.replaceWith(el("p", { class: "failure", role: "alert" }, text, ...note)));
   }
 
-  _request() {
-    return buildRequest(this._model, this._messages, Object.fromEntries(new FormData(this._settings)));
+  _request(...draft) {
+    const fields = Object.fromEntries(new FormData(this._settings));
+    return buildRequest(this._model, [...this._messages, ...draft], fields);
   }
 
-  _showCurl(sent) {
-    const draft = this._prompt.value.trim();
-    const messages = [...this._messages, ...(draft ? [{ role: "user", content: draft }] : [])];
-    const fields = Object.fromEntries(new FormData(this._settings));
-    const request = sent ?? buildRequest(this._model, messages, fields);
+  /** What the draft would send; without a draft, what was sent last. */
+  _showCurl() {
+    const content = this._prompt.value.trim();
+    const request = content ? this._request({ role: "user", content }) : this._sent;
+    this._copy.disabled = request === null;
+    if (request === null) return setText(this._curl, "Write a message: its request appears here.");
     const { serviceUrl, needsKey } = document.body.dataset;
-    setText(this._curl, toCurl(`${serviceUrl}/v1/chat/completions`, request, { needsKey: needsKey === "true" }));
+    return setText(this._curl, toCurl(`${serviceUrl}/v1/chat/completions`, request, { needsKey: needsKey === "true" }));
   }
 
   _add(role, name) {
     const text = el("div", { class: "text", dir: "auto" });
     const live = el("p", { class: "note" }, role === "assistant" ? "waiting for the first token…" : "");
-    const item = el("li", { class: `message ${role}` }, el("h4", {}, name), text, ...(role === "assistant" ? [live] : []));
+    const item = el("li", { class: `message ${role}` }, el("h3", {}, name), text, ...(role === "assistant" ? [live] : []));
     this._hint.hidden = true;
     this._clear.disabled = false;
     this._log.append(item);
@@ -191,6 +197,7 @@ export class Playground {
 
   _forget() {
     this._messages = [];
+    this._sent = null;
     this._log.replaceChildren();
     this._hint.hidden = false;
     this._clear.disabled = true;

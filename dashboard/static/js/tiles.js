@@ -7,6 +7,7 @@ const WAITS_FOR = {
   kv_blocks: "for KV blocks",
   token_budget: "for token budget",
   max_num_seqs: "for a sequence slot",
+  shared_prefix: "for a shared prefix that another request computes",
   next_step: "for the next step",
 };
 

@@ -207,3 +207,16 @@ def test_torch_executor_reports_what_it_runs_on() -> None:
     executor = TorchExecutor(spec, tiny_weights(spec), num_blocks=8, block_size=4, device="cpu")
     assert (executor.name, executor.dtype_name, executor.device.type) == ("torch", "float32", "cpu")
     assert executor.kv_cache_bytes == 8 * 4 * spec.kv_bytes_per_token_fp32
+
+
+def test_torch_executor_equal_chunks_of_different_histories_equal_sequences_alone(spec: DecoderSpec) -> None:
+    """Chunks of one length share a group although some continue a longer sequence."""
+    lengths = {"a": 12, "b": 30, "c": 48, "d": 12}
+    alone = torch_run(spec)
+    for name, length in lengths.items():
+        alone.generate(alone.add(name, prompt(length, seed=length)), 1, chunk=6)
+    together = torch_run(spec, seed=9)
+    seqs = [together.add(name, prompt(length, seed=length)) for name, length in lengths.items()]
+    while any(seq.num_computed_tokens < seq.num_tokens for seq in seqs):
+        together.step(*((seq, 6) for seq in reversed(seqs) if seq.num_computed_tokens < seq.num_tokens))
+    assert largest_difference(alone, together) < 1e-5

@@ -52,7 +52,7 @@ def test_decode_takes_a_block_only_when_the_last_one_is_full() -> None:
     needed = []
     for token in tokens(50, 6):
         seq.output_token_ids.append(token)
-        needed.append((bench.blocks.blocks_needed(seq, 1), bench.blocks.has_slot(seq)))
+        needed.append((bench.blocks.blocks_needed(seq, 1), not bench.blocks.without_slot([seq])))
         bench.compute(seq)
     assert needed == [(0, True), (1, False), (0, True), (0, True), (0, True), (1, False)]
     assert seq.block_table == [0, 1, 2]
