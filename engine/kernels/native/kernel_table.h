@@ -4,7 +4,6 @@
 // ascending order into one float accumulator per output, so that a row's result depends on neither the number of rows,
 // nor the tile, nor the thread that computes it.
 #pragma once
-#include <cmath>
 #include <cstdint>
 
 namespace pellucid {
@@ -57,7 +56,7 @@ struct AttentionTask {
   float scale;
 };
 
-static inline float attention_scale(int head_dim) { return 1.0f / std::sqrt(float(head_dim)); }
+static inline float attention_scale(int head_dim) { return 1.0f / __builtin_sqrtf(float(head_dim)); }
 
 struct KernelTable {
   const char* name;

@@ -1,6 +1,5 @@
 // What is done to one row of activations: norm, gate, quantisation.
 #pragma once
-#include <cmath>
 
 #include "lanes.h"
 
@@ -24,7 +23,7 @@ inline float row_sum_of_squares(const float* x, int size) {
 }
 
 void rms_norm(const float* x, const float* weight, int size, float epsilon, float* out) {
-  const float factor = 1.0f / std::sqrt(row_sum_of_squares(x, size) / float(size) + epsilon);
+  const float factor = 1.0f / __builtin_sqrtf(row_sum_of_squares(x, size) / float(size) + epsilon);
   for (int j = 0; j < size; ++j) out[j] = x[j] * factor * weight[j];
 }
 
