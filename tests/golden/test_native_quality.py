@@ -19,7 +19,7 @@ NUM_BLOCKS = 64
 WINDOW = 128
 DOCUMENTED = ("argparse", "asyncio", "collections", "decimal", "difflib", "doctest", "email", "fractions", "heapq", "imaplib",
               "json", "logging", "optparse", "pickle", "random", "re", "shlex", "statistics", "string", "textwrap",
-              "threading", "timeit", "turtle", "types", "typing", "unittest", "urllib", "uuid", "warnings", "zipfile")  # fmt: skip
+              "threading", "timeit", "types", "unittest", "urllib", "uuid", "warnings", "zipfile")  # fmt: skip
 
 pytestmark = pytest.mark.model
 

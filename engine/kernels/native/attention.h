@@ -178,7 +178,9 @@ void attention(const AttentionTask& task, float* scores) {
   if (task.block_size % kPanel == 0) {
     int row = 0;
     for (; row + kTileRows <= num_rows; row += kTileRows) score_rows<kTileRows>(rows, row);
-    for (; row < num_rows; ++row) score_rows<1>(rows, row);
+    if (num_rows - row == 3) score_rows<3>(rows, row);
+    if (num_rows - row == 2) score_rows<2>(rows, row);
+    if (num_rows - row == 1) score_rows<1>(rows, row);
   } else {
     for (int row = 0; row < num_rows; ++row) score_row_plain(rows, row);
   }
@@ -189,7 +191,9 @@ void attention(const AttentionTask& task, float* scores) {
   // Keys that every row sees are read once per tile; the last few belong to the later queries only.
   int row = 0;
   for (; row + kTileRows <= num_rows; row += kTileRows) weigh_rows<kTileRows>(rows, row, 0, task.first_num_keys);
-  for (; row < num_rows; ++row) weigh_rows<1>(rows, row, 0, task.first_num_keys);
+  if (num_rows - row == 3) weigh_rows<3>(rows, row, 0, task.first_num_keys);
+  if (num_rows - row == 2) weigh_rows<2>(rows, row, 0, task.first_num_keys);
+  if (num_rows - row == 1) weigh_rows<1>(rows, row, 0, task.first_num_keys);
   for (row = 0; row < num_rows; ++row) {
     weigh_rows<1>(rows, row, task.first_num_keys, rows.num_keys(row));
     float* out = rows.out(row);

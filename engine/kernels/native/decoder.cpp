@@ -38,9 +38,7 @@ Decoder::Decoder(const PellucidDecoderShape& shape, const float* cosines, const 
   attended_ = float_rows(rows, q_size);
   gate_up_ = float_rows(rows, std::max<int64_t>(2 * int64_t(shape.intermediate_size), shape.hidden_size));
   activated_ = float_rows(rows, shape.intermediate_size);
-  quantized_values_ = AlignedMemory(size_t(rows * widest));
-  quantized_scales_ = float_rows(rows, widest / kBlock + 1);
-  quantized_sums_ = float_rows(rows, widest / kBlock + 1);
+  quantized_ = OwnedRows(rows, widest / kBlock * kBlock);
   const int group = shape.num_heads / shape.num_kv_heads;
   if (group > kMaxAttentionRows) throw std::invalid_argument("too many query heads share a KV head");
   queries_per_tile_ = std::max(1, kAttentionRows / group);
@@ -221,12 +219,8 @@ void Decoder::normalise_rows(const float* weight, const float* residual_delta, i
 
 void Decoder::quantize_rows(const float* x, int width, int num_rows, int thread) {
   if (width % kBlock) return;  // such a matrix is float32
-  const int blocks = width / kBlock;
-  int8_t* values = reinterpret_cast<int8_t*>(quantized_values_.data());
   for (int row = thread; row < num_rows; row += team_.size()) {
-    kernels_->quantize_row(x + int64_t(row) * width, width, values + int64_t(row) * width,
-                           floats(quantized_scales_) + int64_t(row) * blocks,
-                           floats(quantized_sums_) + int64_t(row) * blocks);
+    kernels_->quantize_row(x + int64_t(row) * width, width, quantized_.view, row);
   }
 }
 
@@ -234,8 +228,6 @@ void Decoder::multiply(const Product* products, int count, const float* x, int n
   int total = 0;
   for (int i = 0; i < count; ++i) total += num_panels(products[i].matrix->view);
   const int grab = std::max(1, std::min(kPanelsPerGrab * 8, total / (team_.size() * 4)));
-  const QuantizedRows quantized{reinterpret_cast<int8_t*>(quantized_values_.data()), floats(quantized_scales_),
-                                floats(quantized_sums_)};
   for (;;) {
     int first = next.fetch_add(grab, std::memory_order_relaxed);
     if (first >= total) return;
@@ -247,7 +239,7 @@ void Decoder::multiply(const Product* products, int count, const float* x, int n
         if (matrix.format == Format::kFloat32) {
           kernels_->matmul_float(matrix, x, num_rows, from, to, products[i].out, products[i].stride);
         } else {
-          kernels_->matmul_quantized(matrix, quantized, num_rows, from, to, products[i].out, products[i].stride);
+          kernels_->matmul_quantized(matrix, quantized_.view, num_rows, from, to, products[i].out, products[i].stride);
         }
       }
       first -= panels;

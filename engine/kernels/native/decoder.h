@@ -90,7 +90,7 @@ class Decoder {
 
   // Scratch, allocated once: rows are tokens of the step.
   AlignedMemory residual_, normed_, qkv_, attended_, gate_up_, activated_, delta_;
-  AlignedMemory quantized_values_, quantized_scales_, quantized_sums_;
+  OwnedRows quantized_;
   struct AttentionTile {
     int32_t seq, first_row, num_queries;  // neighbouring token rows of one sequence
   };

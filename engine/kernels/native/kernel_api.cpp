@@ -34,15 +34,11 @@ PELLUCID_EXPORT int32_t pellucid_matmul(const char* instruction_set, const char*
       kernels.matmul_float(matrix.view, x, num_rows, 0, panels, y, num_outputs);
       return;
     }
-    const int64_t blocks = num_blocks(matrix.view);
-    std::vector<int8_t> values(size_t(num_rows) * size_t(num_inputs));
-    std::vector<float> scales(size_t(num_rows * blocks)), sums(size_t(num_rows * blocks));
+    const OwnedRows rows(num_rows, num_inputs);
     for (int64_t row = 0; row < num_rows; ++row) {
-      kernels.quantize_row(x + row * num_inputs, num_inputs, values.data() + row * num_inputs,
-                           scales.data() + row * blocks, sums.data() + row * blocks);
+      kernels.quantize_row(x + row * num_inputs, num_inputs, rows.view, int(row));
     }
-    const QuantizedRows rows{values.data(), scales.data(), sums.data()};
-    kernels.matmul_quantized(matrix.view, rows, num_rows, 0, panels, y, num_outputs);
+    kernels.matmul_quantized(matrix.view, rows.view, num_rows, 0, panels, y, num_outputs);
   });
 }
 
@@ -63,7 +59,15 @@ PELLUCID_EXPORT int32_t pellucid_unpack(const char* encoding, const uint8_t* wei
 PELLUCID_EXPORT int32_t pellucid_quantize_row(const char* instruction_set, const float* x, int32_t num_inputs,
                                               int8_t* values, float* scales, float* sums, char* message,
                                               int32_t size) {
-  return guarded(message, size, [&] { kernels_of(instruction_set).quantize_row(x, num_inputs, values, scales, sums); });
+  return guarded(message, size, [&] {
+    const OwnedRows rows(1, num_inputs);
+    kernels_of(instruction_set).quantize_row(x, num_inputs, rows.view, 0);
+    for (int i = 0; i < num_inputs; ++i) values[i] = rows.view.values[i / 4 * kRowGroup * 4 + i % 4];
+    for (int b = 0; b < num_inputs / kBlock; ++b) {
+      scales[b] = rows.view.scales[b * kRowGroup];
+      sums[b] = rows.view.sums[b * kRowGroup];
+    }
+  });
 }
 
 PELLUCID_EXPORT int32_t pellucid_rms_norm(const char* instruction_set, const float* x, const float* weight,

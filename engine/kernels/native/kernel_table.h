@@ -11,31 +11,40 @@ namespace pellucid {
 constexpr int kPanel = 16;  // outputs computed side by side
 constexpr int kBlock = 32;  // inputs that share a scale
 
-// How a matrix [num_outputs, num_inputs] is stored: panels of 16 outputs, inputs in blocks of 32 inside a panel.
+// How a matrix [num_outputs, num_inputs] is stored: panels of 16 outputs, inputs in blocks of 32 inside a panel, all of a
+// block in one piece, so that a panel is one stream of memory.
 enum class Format : int {
-  kFloat32 = 0,  // values: float [panel][input][16]
-  kUint4 = 1,    // w = scale * q + offset, q in 0..15: values: uint8 [panel][block][4][16][4], low nibbles inputs 0..15
-  kUint8 = 2,    // w = scale * (q - 128), q in 0..255: values: uint8 [panel][block][8][16][4]
+  kFloat32 = 0,  // float [panel][input][16]
+  // w = scale * q + offset, q in 0..15: [panel][block]{float16 scale[16], offset[16]; uint8 [4][16][4]}, where the low
+  // nibbles of the j-th 64 bytes are inputs 4j..4j+3 of the 16 outputs and the high nibbles inputs 16+4j...
+  kUint4 = 1,
+  // w = scale * (q - 128), q in 0..255: [panel][block]{float scale[16]; uint8 [8][16][4]}
+  kUint8 = 2,
 };
+
+constexpr int kHeaderBytes = 64;       // scales and offsets of a block
+constexpr int kUint4BlockBytes = 320;  // header included
+constexpr int kUint8BlockBytes = 576;
 
 struct PackedMatrix {
   Format format = Format::kFloat32;
   int num_outputs = 0;
   int num_inputs = 0;
   const void* values = nullptr;
-  const uint16_t* scales = nullptr;   // float16 [panel][block][16]
-  const uint16_t* offsets = nullptr;  // float16 [panel][block][16], kUint4 only
-
 };
 
 static inline int num_panels(const PackedMatrix& w) { return (w.num_outputs + kPanel - 1) / kPanel; }
 static inline int num_blocks(const PackedMatrix& w) { return w.num_inputs / kBlock; }
 
-// Rows of activations, quantised to 8 bits with one scale per block of 32.
+constexpr int kRowGroup = 8;  // rows of activations that lie interleaved
+
+// Activations in 8 bits with one scale per row and block of 32. Eight rows lie interleaved, so that a tile reads them
+// from one address. The last group may have unused places.
 struct QuantizedRows {
-  int8_t* values;  // [row][num_inputs]
-  float* scales;   // [row][num_blocks]
-  float* sums;     // [row][num_blocks]: scale * sum of the block's values
+  int8_t* values;        // [group][block][8][8 rows][4]: inputs 4j..4j+3
+  float* scales;         // [group][block][8 rows]
+  float* sums;           // [group][block][8 rows]: scale * sum of the block's values
+  int32_t* corrections;  // [group][block][8 rows]: -128 * sum of the block's values
 };
 
 constexpr int kMaxAttentionRows = 64;  // most num_queries * group of a task
@@ -60,8 +69,8 @@ static inline float attention_scale(int head_dim) { return 1.0f / __builtin_sqrt
 
 struct KernelTable {
   const char* name;
-  // Quantises one row; scale = absmax / 127.
-  void (*quantize_row)(const float* x, int num_inputs, int8_t* values, float* scales, float* sums);
+  // Quantises x into place `row`; scale = absmax / 127.
+  void (*quantize_row)(const float* x, int num_inputs, const QuantizedRows& out, int row);
   // y[row][output] for panels first..last-1 of a kUint4 or kUint8 matrix; y has `stride` floats a row.
   void (*matmul_quantized)(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int first_panel,
                            int last_panel, float* y, int64_t stride);

@@ -6,117 +6,156 @@ namespace pellucid {
 namespace {
 
 template <Format F>
-constexpr int kBytesPerBlock = F == Format::kUint4 ? 256 : 512;
+constexpr int kBlockBytes = F == Format::kUint4 ? kUint4BlockBytes : kUint8BlockBytes;
+
+constexpr int kGroupBlockBytes = kRowGroup * kBlock;  // a block of eight interleaved rows
 
 #if defined(__AVX512VNNI__)
 
-// The 8 registers of a block's weights, 16 outputs x 4 inputs each.
-template <Format F>
-inline void load_block(const uint8_t* q, __m512i (&w)[8]) {
-  if constexpr (F == Format::kUint4) {
-    const __m512i low = _mm512_set1_epi8(15);
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      const __m512i packed = _mm512_load_si512(q + 64 * j);
-      w[j] = _mm512_and_si512(packed, low);
-      w[j + 4] = _mm512_and_si512(_mm512_srli_epi16(packed, 4), low);
-    }
-  } else {
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) w[j] = _mm512_load_si512(q + 64 * j);
-  }
+// Products of four inputs of 16 outputs (w) with four inputs of row r of the group, added to sum.
+inline __m512i add_products(__m512i sum, __m512i w, const int8_t* x, int quad, int r) {
+  int32_t four;
+  std::memcpy(&four, x + (quad * kRowGroup + r) * 4, 4);
+  return _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(four));
 }
 
+// The first ROWS rows of one group times one panel. All rows advance together: eight independent chains hide the latency
+// of a dot product.
 template <Format F, int ROWS>
-inline void quantized_tile(const PackedMatrix& w, const QuantizedRows& x, int row, int panel, float* y,
+inline void quantized_tile(const PackedMatrix& w, const QuantizedRows& x, int group, int panel, float* y,
                            int64_t stride) {
-  const int num_blocks = w.num_inputs / kBlock;
-  const uint8_t* q = static_cast<const uint8_t*>(w.values) + int64_t(panel) * num_blocks * kBytesPerBlock<F>;
-  const uint16_t* d = w.scales + int64_t(panel) * num_blocks * kPanel;
-  const uint16_t* m = F == Format::kUint4 ? w.offsets + int64_t(panel) * num_blocks * kPanel : nullptr;
+  const int64_t num_blocks = w.num_inputs / kBlock;
+  const uint8_t* block = static_cast<const uint8_t*>(w.values) + panel * num_blocks * kBlockBytes<F>;
+  const int8_t* values = x.values + group * num_blocks * kGroupBlockBytes;
+  const int64_t first_scale = group * num_blocks * kRowGroup;
+  const float* scales = x.scales + first_scale;
+  const float* sums = x.sums + first_scale;
+  const int32_t* corrections = x.corrections + first_scale;
   __m512 total[ROWS];
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r) total[r] = _mm512_setzero_ps();
-  for (int b = 0; b < num_blocks; ++b, q += kBytesPerBlock<F>, d += kPanel) {
-    __m512i weights[8];
-    load_block<F>(q, weights);
-    const __m512 scale = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(d)));
-    __m512 offset;
+  for (int64_t b = 0; b < num_blocks; ++b) {
+    if constexpr (ROWS < 4) {
+      // Few rows wait for memory: ask for the stream early, a line for each line read.
+#pragma GCC unroll 9
+      for (int line = 0; line < kBlockBytes<F>; line += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(block + 8 * kBlockBytes<F> + line), _MM_HINT_T0);
+      }
+    }
+    const uint8_t* q = block + kHeaderBytes;
+    __m512i dot[ROWS];
+    __m512 scale;
     if constexpr (F == Format::kUint4) {
-      offset = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(m)));
-      m += kPanel;
+      const __m512i low = _mm512_set1_epi8(15);
+#pragma GCC unroll 8
+      for (int r = 0; r < ROWS; ++r) dot[r] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        const __m512i packed = _mm512_load_si512(q + 64 * j);
+        const __m512i lows = _mm512_and_si512(packed, low);
+        const __m512i highs = _mm512_and_si512(_mm512_srli_epi16(packed, 4), low);
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; ++r) dot[r] = add_products(dot[r], lows, values, j, r);
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; ++r) dot[r] = add_products(dot[r], highs, values, j + 4, r);
+      }
+      const __m512 offset = _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(block + 32)));
+      scale = _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(block)));
+#pragma GCC unroll 8
+      for (int r = 0; r < ROWS; ++r) total[r] = _mm512_fmadd_ps(offset, _mm512_set1_ps(sums[r]), total[r]);
     } else {
-      offset = _mm512_mul_ps(scale, _mm512_set1_ps(-128.0f));
+#pragma GCC unroll 8
+      for (int r = 0; r < ROWS; ++r) dot[r] = _mm512_set1_epi32(corrections[r]);
+#pragma GCC unroll 8
+      for (int j = 0; j < 8; ++j) {
+        const __m512i weights = _mm512_load_si512(q + 64 * j);
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; ++r) dot[r] = add_products(dot[r], weights, values, j, r);
+      }
+      scale = _mm512_load_ps(block);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; ++r) {
-      const int8_t* in = x.values + int64_t(row + r) * w.num_inputs + b * kBlock;
-      __m512i even = _mm512_setzero_si512(), odd = _mm512_setzero_si512();
-#pragma GCC unroll 4
-      for (int j = 0; j < 8; j += 2) {
-        int32_t first, second;
-        std::memcpy(&first, in + 4 * j, 4);
-        std::memcpy(&second, in + 4 * j + 4, 4);
-        even = _mm512_dpbusd_epi32(even, weights[j], _mm512_set1_epi32(first));
-        odd = _mm512_dpbusd_epi32(odd, weights[j + 1], _mm512_set1_epi32(second));
-      }
-      const int64_t at = int64_t(row + r) * num_blocks + b;
-      const __m512 dot = _mm512_cvtepi32_ps(_mm512_add_epi32(even, odd));
-      total[r] = _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, _mm512_set1_ps(x.scales[at])), total[r]);
-      total[r] = _mm512_fmadd_ps(offset, _mm512_set1_ps(x.sums[at]), total[r]);
+      const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(scales[r]));
+      total[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r]), both, total[r]);
     }
+    block += kBlockBytes<F>;
+    values += kGroupBlockBytes;
+    scales += kRowGroup;
+    sums += kRowGroup;
+    corrections += kRowGroup;
   }
   const int rest = w.num_outputs - panel * kPanel;
   const __mmask16 mask = rest >= kPanel ? 0xffff : __mmask16((1u << rest) - 1);
+  float* out = y + int64_t(group) * kRowGroup * stride + panel * kPanel;
 #pragma GCC unroll 8
-  for (int r = 0; r < ROWS; ++r) _mm512_mask_storeu_ps(y + int64_t(row + r) * stride + panel * kPanel, mask, total[r]);
+  for (int r = 0; r < ROWS; ++r) _mm512_mask_storeu_ps(out + r * stride, mask, total[r]);
 }
 
 template <Format F>
 void quantized_panels(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int first, int last, float* y,
                       int64_t stride) {
   for (int panel = first; panel < last; ++panel) {
-    int row = 0;
-    for (; row + 8 <= num_rows; row += 8) quantized_tile<F, 8>(w, x, row, panel, y, stride);
-    if (row + 4 <= num_rows) quantized_tile<F, 4>(w, x, row, panel, y, stride), row += 4;
-    if (row + 2 <= num_rows) quantized_tile<F, 2>(w, x, row, panel, y, stride), row += 2;
-    if (row < num_rows) quantized_tile<F, 1>(w, x, row, panel, y, stride);
+    const int groups = num_rows / kRowGroup;
+    for (int group = 0; group < groups; ++group) quantized_tile<F, 8>(w, x, group, panel, y, stride);
+    switch (num_rows % kRowGroup) {
+      case 1: quantized_tile<F, 1>(w, x, groups, panel, y, stride); break;
+      case 2: quantized_tile<F, 2>(w, x, groups, panel, y, stride); break;
+      case 3: quantized_tile<F, 3>(w, x, groups, panel, y, stride); break;
+      case 4: quantized_tile<F, 4>(w, x, groups, panel, y, stride); break;
+      case 5: quantized_tile<F, 5>(w, x, groups, panel, y, stride); break;
+      case 6: quantized_tile<F, 6>(w, x, groups, panel, y, stride); break;
+      case 7: quantized_tile<F, 7>(w, x, groups, panel, y, stride); break;
+      default: break;
+    }
   }
 }
 
 #else
 
+// dot[o] += products of four inputs of 16 outputs, a nibble or a byte each, with four inputs of a row.
+inline void add_products(int32_t* dot, const uint8_t* q, int shift, int mask, const int8_t* x) {
+  for (int o = 0; o < kPanel; ++o) {
+    int32_t sum = 0;
+    for (int t = 0; t < 4; ++t) sum += int32_t((q[o * 4 + t] >> shift) & mask) * x[t];
+    dot[o] += sum;
+  }
+}
+
 template <Format F>
 void quantized_panels(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int first, int last, float* y,
                       int64_t stride) {
-  const int num_blocks = w.num_inputs / kBlock;
+  const int64_t num_blocks = w.num_inputs / kBlock;
   for (int panel = first; panel < last; ++panel) {
     const int rest = w.num_outputs - panel * kPanel, width = rest < kPanel ? rest : kPanel;
     for (int row = 0; row < num_rows; ++row) {
+      const uint8_t* block = static_cast<const uint8_t*>(w.values) + panel * num_blocks * kBlockBytes<F>;
       float total[kPanel] = {};
-      for (int b = 0; b < num_blocks; ++b) {
-        const int64_t block = int64_t(panel) * num_blocks + b;
-        const uint8_t* q = static_cast<const uint8_t*>(w.values) + block * kBytesPerBlock<F>;
-        const int8_t* in = x.values + int64_t(row) * w.num_inputs + b * kBlock;
-        int32_t dot[kPanel] = {};
-        for (int j = 0; j < 8; ++j) {
-          const uint8_t* at = q + 64 * (F == Format::kUint4 ? j & 3 : j);
-          const int shift = F == Format::kUint4 && j >= 4 ? 4 : 0;
-          const int mask = F == Format::kUint4 ? 15 : 255;
+      for (int64_t b = 0; b < num_blocks; ++b, block += kBlockBytes<F>) {
+        const int64_t group_block = row / kRowGroup * num_blocks + b, at = group_block * kRowGroup + row % kRowGroup;
+        const int8_t* values = x.values + group_block * kGroupBlockBytes + row % kRowGroup * 4;
+        const uint8_t* q = block + kHeaderBytes;
+        int32_t dot[kPanel];
+        float scale[kPanel];
+        if constexpr (F == Format::kUint4) {
+          for (int o = 0; o < kPanel; ++o) dot[o] = 0;
+          for (int j = 0; j < 4; ++j) add_products(dot, q + 64 * j, 0, 15, values + j * kRowGroup * 4);
+          for (int j = 0; j < 4; ++j) add_products(dot, q + 64 * j, 4, 15, values + (j + 4) * kRowGroup * 4);
           for (int o = 0; o < kPanel; ++o) {
-            for (int t = 0; t < 4; ++t) dot[o] += int32_t((at[o * 4 + t] >> shift) & mask) * in[4 * j + t];
+            uint16_t halves[2];
+            std::memcpy(&halves[0], block + 2 * o, 2);
+            std::memcpy(&halves[1], block + 2 * (kPanel + o), 2);
+            scale[o] = half_to_float(halves[0]);
+            total[o] = multiply_add(half_to_float(halves[1]), x.sums[at], total[o]);
           }
+        } else {
+          for (int o = 0; o < kPanel; ++o) dot[o] = x.corrections[at];
+          for (int j = 0; j < 8; ++j) add_products(dot, q + 64 * j, 0, 255, values + j * kRowGroup * 4);
+          std::memcpy(scale, block, sizeof(scale));
         }
-        const float x_scale = x.scales[int64_t(row) * num_blocks + b];
-        const float x_sum = x.sums[int64_t(row) * num_blocks + b];
-        for (int o = 0; o < kPanel; ++o) {
-          const float scale = half_to_float(w.scales[block * kPanel + o]);
-          const float offset = F == Format::kUint4 ? half_to_float(w.offsets[block * kPanel + o]) : scale * -128.0f;
-          total[o] = multiply_add(float(dot[o]), scale * x_scale, total[o]);
-          total[o] = multiply_add(offset, x_sum, total[o]);
-        }
+        for (int o = 0; o < kPanel; ++o) total[o] = multiply_add(float(dot[o]), scale[o] * x.scales[at], total[o]);
       }
-      std::memcpy(y + int64_t(row) * stride + panel * kPanel, total, size_t(width) * sizeof(float));
+      std::memcpy(y + row * stride + panel * kPanel, total, size_t(width) * sizeof(float));
     }
   }
 }

@@ -42,6 +42,8 @@ uint16_t half_times_minus_8(uint16_t h) {
   return uint16_t((h + (3u << 10)) ^ 0x8000u);
 }
 
+size_t block_bytes(Format format) { return format == Format::kUint4 ? kUint4BlockBytes : kUint8BlockBytes; }
+
 }  // namespace
 
 void FreeMemory::operator()(uint8_t* p) const {
@@ -75,6 +77,16 @@ AlignedMemory::AlignedMemory(size_t bytes) : size_((bytes + 63) / 64 * 64) {
   std::memset(data_.get(), 0, size_);
 }
 
+OwnedRows::OwnedRows(int64_t num_rows, int64_t num_inputs) {
+  const int64_t groups = (num_rows + kRowGroup - 1) / kRowGroup, places = groups * kRowGroup * (num_inputs / kBlock);
+  values = AlignedMemory(size_t(places) * kBlock);
+  scales = AlignedMemory(size_t(places) * sizeof(float));
+  sums = AlignedMemory(size_t(places) * sizeof(float));
+  corrections = AlignedMemory(size_t(places) * sizeof(int32_t));
+  view = {reinterpret_cast<int8_t*>(values.data()), reinterpret_cast<float*>(scales.data()),
+          reinterpret_cast<float*>(sums.data()), reinterpret_cast<int32_t*>(corrections.data())};
+}
+
 Format format_of(const std::string& encoding, int num_inputs) {
   if (encoding == "F32") return Format::kFloat32;
   if (num_inputs % kBlock) throw std::invalid_argument("rows must be a multiple of 32 inputs");
@@ -92,14 +104,7 @@ void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int nu
   if (format == Format::kFloat32) {
     matrix.values = AlignedMemory(panels * size_t(num_inputs) * kPanel * sizeof(float));
   } else {
-    const size_t blocks = panels * size_t(num_blocks(view));
-    matrix.values = AlignedMemory(blocks * (format == Format::kUint4 ? 256 : 512));
-    matrix.scales = AlignedMemory(blocks * kPanel * 2);
-    view.scales = reinterpret_cast<const uint16_t*>(matrix.scales.data());
-    if (format == Format::kUint4) {
-      matrix.offsets = AlignedMemory(blocks * kPanel * 2);
-      view.offsets = reinterpret_cast<const uint16_t*>(matrix.offsets.data());
-    }
+    matrix.values = AlignedMemory(panels * size_t(num_blocks(view)) * block_bytes(format));
   }
   view.values = matrix.values.data();
 }
@@ -108,8 +113,6 @@ void pack_rows(OwnedMatrix& matrix, const std::string& encoding, const uint8_t* 
   const PackedMatrix& view = matrix.view;
   const int num_inputs = view.num_inputs, blocks_a_row = num_blocks(view);
   if (format_of(encoding, num_inputs) != view.format) throw std::invalid_argument("mixed formats in one matrix");
-  uint16_t* scales = reinterpret_cast<uint16_t*>(matrix.scales.data());
-  uint16_t* offsets = reinterpret_cast<uint16_t*>(matrix.offsets.data());
   for (int r = 0; r < num_rows; ++r) {
     const int output = first_output + r, panel = output / kPanel, lane = output % kPanel;
     if (view.format == Format::kFloat32) {
@@ -118,26 +121,29 @@ void pack_rows(OwnedMatrix& matrix, const std::string& encoding, const uint8_t* 
       for (int k = 0; k < num_inputs; ++k) std::memcpy(out + size_t(k) * kPanel, row + size_t(k) * 4, 4);
       continue;
     }
-    const int block_bytes = encoding == "Q4_0" ? 18 : encoding == "Q4_1" ? 20 : 34;
+    const int file_bytes = encoding == "Q4_0" ? 18 : encoding == "Q4_1" ? 20 : 34;
     for (int b = 0; b < blocks_a_row; ++b) {
-      const uint8_t* in = data + (size_t(r) * blocks_a_row + b) * block_bytes;
-      const size_t block = size_t(panel) * blocks_a_row + b;
-      uint16_t scale, offset;
-      std::memcpy(&scale, in, 2);
-      scales[block * kPanel + lane] = scale;
+      const uint8_t* in = data + (size_t(r) * blocks_a_row + b) * file_bytes;
+      uint8_t* out = matrix.values.data() + (size_t(panel) * blocks_a_row + b) * block_bytes(view.format);
+      uint16_t half_scale;
+      std::memcpy(&half_scale, in, 2);
       if (view.format == Format::kUint8) {
-        uint8_t* out = matrix.values.data() + block * 512;
+        const float scale = half_to_float(half_scale);
+        std::memcpy(out + 4 * lane, &scale, 4);
+        out += kHeaderBytes;
         for (int i = 0; i < kBlock; ++i) out[64 * (i / 4) + lane * 4 + i % 4] = uint8_t(int8_t(in[2 + i]) + 128);
         continue;
       }
+      uint16_t offset;
       if (encoding == "Q4_1") {
         std::memcpy(&offset, in + 2, 2);
       } else {
-        offset = half_times_minus_8(scale);
+        offset = half_times_minus_8(half_scale);
       }
-      offsets[block * kPanel + lane] = offset;
+      std::memcpy(out + 2 * lane, &half_scale, 2);
+      std::memcpy(out + 2 * (kPanel + lane), &offset, 2);
+      out += kHeaderBytes;
       const uint8_t* nibbles = in + (encoding == "Q4_1" ? 4 : 2);  // byte i: input i low, input i + 16 high
-      uint8_t* out = matrix.values.data() + block * 256;
       for (int i = 0; i < 16; ++i) out[64 * (i / 4) + lane * 4 + i % 4] = nibbles[i];
     }
   }
@@ -150,22 +156,24 @@ void unpack_row(const PackedMatrix& matrix, int output, float* out) {
     for (int k = 0; k < matrix.num_inputs; ++k) out[k] = in[size_t(k) * kPanel];
     return;
   }
-  for (int b = 0; b < num_blocks(matrix); ++b) {
-    const size_t block = size_t(panel) * num_blocks(matrix) + b;
-    const float scale = half_to_float(matrix.scales[block * kPanel + lane]);
+  const uint8_t* in = static_cast<const uint8_t*>(matrix.values);
+  in += size_t(panel) * num_blocks(matrix) * block_bytes(matrix.format);
+  for (int b = 0; b < num_blocks(matrix); ++b, in += block_bytes(matrix.format), out += kBlock) {
+    const uint8_t* q = in + kHeaderBytes + lane * 4;
     if (matrix.format == Format::kUint8) {
-      const uint8_t* in = static_cast<const uint8_t*>(matrix.values) + block * 512;
-      for (int i = 0; i < kBlock; ++i) {
-        out[b * kBlock + i] = scale * float(int(in[64 * (i / 4) + lane * 4 + i % 4]) - 128);
-      }
-    } else {
-      const float offset = half_to_float(matrix.offsets[block * kPanel + lane]);
-      const uint8_t* in = static_cast<const uint8_t*>(matrix.values) + block * 256;
-      for (int i = 0; i < 16; ++i) {
-        const uint8_t byte = in[64 * (i / 4) + lane * 4 + i % 4];
-        out[b * kBlock + i] = scale * float(byte & 15) + offset;
-        out[b * kBlock + 16 + i] = scale * float(byte >> 4) + offset;
-      }
+      float scale;
+      std::memcpy(&scale, in + 4 * lane, 4);
+      for (int i = 0; i < kBlock; ++i) out[i] = scale * float(int(q[64 * (i / 4) + i % 4]) - 128);
+      continue;
+    }
+    uint16_t halves[2];
+    std::memcpy(&halves[0], in + 2 * lane, 2);
+    std::memcpy(&halves[1], in + 2 * (kPanel + lane), 2);
+    const float scale = half_to_float(halves[0]), offset = half_to_float(halves[1]);
+    for (int i = 0; i < 16; ++i) {
+      const uint8_t byte = q[64 * (i / 4) + i % 4];
+      out[i] = scale * float(byte & 15) + offset;
+      out[16 + i] = scale * float(byte >> 4) + offset;
     }
   }
 }

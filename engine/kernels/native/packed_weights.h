@@ -1,4 +1,4 @@
-// Weights repacked once at load into panels of 16 outputs, in the precision of the file.
+// Weights repacked once at load into panels of 16 outputs, in the precision of the file, and memory for both operands.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +29,15 @@ class AlignedMemory {
 
 struct OwnedMatrix {
   PackedMatrix view;
-  AlignedMemory values, scales, offsets;
+  AlignedMemory values;
+};
+
+// Room for quantised activations.
+struct OwnedRows {
+  OwnedRows() = default;
+  OwnedRows(int64_t num_rows, int64_t num_inputs);
+  QuantizedRows view{};
+  AlignedMemory values, scales, sums, corrections;
 };
 
 // Packs rows of `encoding` (`F32`, `Q8_0`, `Q4_0`, `Q4_1`) as outputs first_output...; throws std::invalid_argument for

@@ -31,41 +31,65 @@ void swiglu(const float* __restrict gate, const float* __restrict up, int size, 
   for (int i = 0; i < size; ++i) out[i] = gate[i] / (1.0f + exp_approx(-gate[i])) * up[i];
 }
 
-void quantize_row(const float* __restrict x, int num_inputs, int8_t* __restrict values, float* __restrict scales,
-                  float* __restrict sums) {
+// The largest magnitude of a block of 32; NaN when an input is NaN or infinite, so that it reaches the logits and is
+// reported.
+inline float largest_magnitude(const float* in) {
+#if defined(__AVX512F__)
+  const __m512 first = _mm512_abs_ps(_mm512_loadu_ps(in)), second = _mm512_abs_ps(_mm512_loadu_ps(in + kPanel));
+  const __m512 limit = _mm512_set1_ps(3.4e38f);
+  if (_mm512_cmp_ps_mask(first, limit, _CMP_NLE_UQ) | _mm512_cmp_ps_mask(second, limit, _CMP_NLE_UQ)) {
+    return __builtin_nanf("");
+  }
+  return _mm512_reduce_max_ps(_mm512_max_ps(first, second));
+#else
+  float largest_of[kPanel];
+  bool is_finite = true;
+  for (int i = 0; i < kPanel; ++i) {
+    const float first = __builtin_fabsf(in[i]), second = __builtin_fabsf(in[i + kPanel]);
+    largest_of[i] = first > second ? first : second;
+    is_finite &= (first <= 3.4e38f) & (second <= 3.4e38f);
+  }
+  if (!is_finite) return __builtin_nanf("");
+  float largest = 0.0f;
+  for (int i = 0; i < kPanel; ++i) largest = largest_of[i] > largest ? largest_of[i] : largest;
+  return largest;
+#endif
+}
+
+// Rounds the block to 8 bits; returns the sum.
+inline int32_t round_block(const float* in, float inverse, int8_t* out) {
+#if defined(__AVX512F__)
+  const __m512 factor = _mm512_set1_ps(inverse);
+  const __m512i first = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(in), factor));
+  const __m512i second = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(in + kPanel), factor));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm512_cvtepi32_epi8(first));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(out + kPanel), _mm512_cvtepi32_epi8(second));
+  return _mm512_reduce_add_epi32(_mm512_add_epi32(first, second));
+#else
+  int32_t rounded[kBlock], sum = 0;
+  for (int i = 0; i < kBlock; ++i) rounded[i] = round_to_int(in[i] * inverse);
+  for (int i = 0; i < kBlock; ++i) out[i] = int8_t(rounded[i]);
+  for (int i = 0; i < kBlock; ++i) sum += rounded[i];
+  return sum;
+#endif
+}
+
+void quantize_row(const float* x, int num_inputs, const QuantizedRows& out, int row) {
+  const int64_t first_block = int64_t(row / kRowGroup) * (num_inputs / kBlock);
+  const int place = row % kRowGroup;
   for (int b = 0; b < num_inputs / kBlock; ++b) {
-    const float* in = x + b * kBlock;
-    int8_t* out = values + b * kBlock;
-    // Sixteen maxima side by side, then theirs: a maximum doesn't depend on the order.
-    float largest_of[kPanel];
-    float poison_of[kPanel];  // NaN where an input is NaN or infinite, so that it reaches the logits and is reported
-    for (int i = 0; i < kPanel; ++i) {
-      const float first = __builtin_fabsf(in[i]), second = __builtin_fabsf(in[i + kPanel]);
-      largest_of[i] = first > second ? first : second;
-      poison_of[i] = first * 0.0f + second * 0.0f;
-    }
-    for (int width = kPanel / 2; width > 0; width /= 2) {
-      for (int i = 0; i < width; ++i) {
-        largest_of[i] = largest_of[i] > largest_of[i + width] ? largest_of[i] : largest_of[i + width];
-        poison_of[i] += poison_of[i + width];
-      }
-    }
-    if (poison_of[0] != 0.0f) {
-      std::memset(out, 0, kBlock);
-      scales[b] = sums[b] = poison_of[0];
-      continue;
-    }
-    const float largest = largest_of[0];
-    // A reciprocal of a subnormal maximum would overflow; such a block is zero to every practical purpose.
+    const int64_t at = (first_block + b) * kRowGroup + place;
+    const float largest = largest_magnitude(x + b * kBlock);
+    // The reciprocal of a tiny maximum would overflow; such a block is zero to every practical purpose.
     const float inverse = largest > 1e-30f ? 127.0f / largest : 0.0f;
-    int sum = 0;
-    for (int i = 0; i < kBlock; ++i) {
-      const int32_t q = round_to_int(in[i] * inverse);
-      out[i] = int8_t(q);
-      sum += q;
+    int8_t values[kBlock] = {};
+    const int32_t sum = largest == largest ? round_block(x + b * kBlock, inverse, values) : 0;
+    for (int j = 0; j < kBlock / 4; ++j) {
+      std::memcpy(out.values + ((first_block + b) * kBlock / 4 + j) * kRowGroup * 4 + place * 4, values + 4 * j, 4);
     }
-    scales[b] = largest / 127.0f;
-    sums[b] = scales[b] * float(sum);
+    out.scales[at] = largest / 127.0f;
+    out.sums[at] = largest / 127.0f * float(sum);
+    out.corrections[at] = -128 * sum;
   }
 }
 
