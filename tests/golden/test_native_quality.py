@@ -4,6 +4,7 @@ Weights are the file's in both; what differs is that activations are rounded to 
 """
 
 import importlib
+import sys
 
 import numpy as np
 import pytest
@@ -17,9 +18,11 @@ from tests.support.paged_runs import PagedRun
 BLOCK_SIZE = 16
 NUM_BLOCKS = 64
 WINDOW = 128
-DOCUMENTED = ("argparse", "asyncio", "collections", "decimal", "difflib", "doctest", "email", "fractions", "heapq", "imaplib",
-              "json", "logging", "optparse", "pickle", "random", "re", "shlex", "statistics", "string", "textwrap",
-              "threading", "timeit", "types", "unittest", "urllib", "uuid", "warnings", "zipfile")  # fmt: skip
+DOCUMENTED = (
+    "argparse", "asyncio", "collections", "decimal", "difflib", "doctest", "email", "fractions", "heapq", "imaplib",
+    "json", "logging", "optparse", "pickle", "random", "re", "shlex", "statistics", "string", "textwrap", "threading",
+    "timeit", "types", "unittest", "urllib", "uuid", "warnings", "zipfile",
+)  # fmt: skip
 
 pytestmark = pytest.mark.model
 
@@ -60,9 +63,10 @@ def divergences(model: LoadedModel, count: int) -> np.ndarray:
     return np.concatenate(found)
 
 
-def test_native_file_precision_is_close_to_exact_on_real_text() -> None:
+def test_native_file_precision_is_close_to_exact_on_real_text(capsys: pytest.CaptureFixture[str]) -> None:
     kl = divergences(load_model("smollm2-135m-instruct"), 4)
-    print(f"KL over {len(kl)} tokens: mean {kl.mean():.5f}, largest {kl.max():.4f} nats")
+    with capsys.disabled():
+        sys.stdout.write(f"\nKL over {len(kl)} tokens: mean {kl.mean():.5f}, largest {kl.max():.4f} nats\n")
     assert len(kl) == 4 * WINDOW
     assert kl.min() > -1e-9
     assert kl.mean() < 0.01
