@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 
 from engine.clock import Clock
-from engine.config import EngineConfig, SchedulerConfig
+from engine.config import EngineConfig, ExecutorName, SchedulerConfig
 from engine.core import EngineCore
 from engine.errors import ConfigError
 from engine.events import EngineStarted, EventLog
@@ -53,8 +53,9 @@ def assemble_core(
     spec = model.spec
     scheduling = scheduler_config(config, spec)
     eos_token_ids = tuple(sorted(build_tokenizer(model.tokenizer).eos_token_ids))
-    progress("loading weights")
-    executor, dtype, device, threads = _make_executor(model, config, scheduling)
+    name = choose_executor(config)
+    progress(f"loading weights for the {name} executor")
+    executor, dtype, device, threads = _make_executor(name, model, config, scheduling)
     runner: ModelRunner[torch.Tensor] = ModelRunner(executor, TorchSampler(spec.vocab_size, eos_token_ids))
     progress("warming up")
     _warm_up(runner, scheduling, clock)
@@ -87,7 +88,7 @@ def assemble_core(
         max_model_len=scheduling.max_request_tokens,
         block_size=scheduling.block_size,
         num_kv_blocks=scheduling.num_kv_blocks,
-        kv_cache_bytes=num_slots * _kv_bytes_per_token(spec, _dtype_name(config)),
+        kv_cache_bytes=num_slots * _kv_bytes_per_token(spec, _kv_dtype_name(config)),
         max_num_seqs=scheduling.max_num_seqs,
         max_num_batched_tokens=scheduling.max_num_batched_tokens,
         prefix_cache=scheduling.prefix_cache,
@@ -112,7 +113,7 @@ def scheduler_config(config: EngineConfig, spec: DecoderSpec) -> SchedulerConfig
         )
     num_kv_blocks = config.num_kv_blocks
     if not num_kv_blocks:
-        block_bytes = config.block_size * _kv_bytes_per_token(spec, _dtype_name(config))
+        block_bytes = config.block_size * _kv_bytes_per_token(spec, _kv_dtype_name(config))
         if config.kv_cache_bytes < block_bytes:
             raise ConfigError(
                 f"`kv_cache_bytes` must be at least {block_bytes}, one block of this model, got {config.kv_cache_bytes}"
@@ -130,19 +131,32 @@ def scheduler_config(config: EngineConfig, spec: DecoderSpec) -> SchedulerConfig
     )
 
 
+def choose_executor(config: EngineConfig) -> ExecutorName:
+    """Return the executor that `auto` means: on CPUs the native one if its kernels are built, else torch's."""
+    if config.executor != "auto":
+        return config.executor
+    if not _runs_on_cpu(config) or config.dtype not in ("auto", "float32") or find_library() is None:
+        return "torch"
+    return "native"
+
+
+def _runs_on_cpu(config: EngineConfig) -> bool:
+    return config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available())
+
+
 def _make_executor(
-    model: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig
+    name: ExecutorName, model: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig
 ) -> tuple[Executor[torch.Tensor], str, str, int]:
     """Return the executor with the names of dtype and device, and the number of threads, that it really uses."""
     num_blocks, block_size = scheduling.num_kv_blocks, scheduling.block_size
-    if config.executor == "reference":
+    if name == "reference":
         if config.dtype not in ("auto", "float32"):
             raise ConfigError(f"`dtype` of the reference executor must be float32, got {config.dtype}")
         if config.device not in ("auto", "cpu"):
             raise ConfigError(f"`device` of the reference executor must be cpu, got {config.device}")
         oracle = ReferenceExecutor(model.spec, model.weights, num_blocks=num_blocks, block_size=block_size)
         return oracle, "float32", "cpu", torch.get_num_threads()
-    if config.executor == "native":
+    if name == "native":
         native = _make_native_executor(model, config, scheduling)
         return native, native.dtype_name, "cpu", native.num_threads
     executor = TorchExecutor(
@@ -165,6 +179,10 @@ def _make_native_executor(model: LoadedModel, config: EngineConfig, scheduling: 
     library = find_library()
     if library is None:
         raise ConfigError("`executor` native needs its kernels built: run `python3 scripts/build_kernels.py`")
+    threads = config.threads or torch.get_num_threads()
+    # Sampling is torch's. Its idle threads spin for milliseconds, on the cores that the next step needs: measured, two
+    # of them make a stream three times slower.
+    torch.set_num_threads(1)
     return NativeExecutor(
         model.spec,
         model.weights,
@@ -173,7 +191,7 @@ def _make_native_executor(model: LoadedModel, config: EngineConfig, scheduling: 
         block_size=scheduling.block_size,
         max_tokens=scheduling.max_num_batched_tokens,
         max_positions=scheduling.max_request_tokens,
-        threads=config.threads or torch.get_num_threads(),
+        threads=threads,
         exact=config.dtype == "float32",
     )
 
@@ -195,14 +213,11 @@ def _warm_up(runner: ModelRunner[torch.Tensor], scheduling: SchedulerConfig, clo
         core.step()
 
 
-def _dtype_name(config: EngineConfig) -> str:
-    """Return the dtype of the KV cache, which is that of the torch executor's weights too."""
-    if config.executor == "native":
-        return "float32"
+def _kv_dtype_name(config: EngineConfig) -> str:
+    """Return the dtype of the KV cache."""
     if config.dtype != "auto":
         return config.dtype
-    is_cpu = config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available())
-    return "float32" if is_cpu or config.executor == "reference" else "bfloat16"
+    return "float32" if _runs_on_cpu(config) or config.executor in ("reference", "native") else "bfloat16"
 
 
 def _kv_bytes_per_token(spec: DecoderSpec, dtype: str) -> int:

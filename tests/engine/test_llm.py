@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.build import scheduler_config
+from engine.build import choose_executor, scheduler_config
 from engine.config import EngineConfig
 from engine.errors import ConfigError, InvalidRequestError
 from engine.events import EngineStarted, RequestFinished
@@ -20,7 +20,8 @@ def llm() -> LLM:
 
 def test_info_says_what_runs(llm: LLM) -> None:
     info = llm.info
-    assert (info.architecture, info.executor, info.dtype, info.device) == ("llama", "torch", "float32", "cpu")
+    executor = choose_executor(EngineConfig(model="random:tiny"))
+    assert (info.architecture, info.executor, info.dtype, info.device) == ("llama", executor, "float32", "cpu")
     assert (info.num_kv_blocks, info.block_size, info.max_model_len) == (64, 16, 1024)
     assert info.kv_cache_bytes == 64 * 16 * PRESETS["tiny"].kv_bytes_per_token_fp32
 

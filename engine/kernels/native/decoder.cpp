@@ -105,183 +105,218 @@ void Decoder::forward(const PellucidBatch& batch, float* logits, PellucidObserve
   if (batch.num_tokens > shape_.max_tokens) throw std::invalid_argument("more tokens than the step's scratch holds");
   if (batch.num_tokens == 0) return;
   plan_attention(batch);
-  for (Counter& counter : counters_) counter.value.store(0, std::memory_order_relaxed);
-  team_.run([&](int thread) { run_phases(thread, batch, logits, observer); });
+  step_ = {&batch, logits, observer, batch.num_tokens <= 8 ? 2 : 8};
+  team_.run(*this, num_phases());
 }
 
-void Decoder::run_phases(int thread, const PellucidBatch& batch, float* logits, PellucidObserver observer) {
-  const int rows = batch.num_tokens;
+int Decoder::num_items(int phase) const {
+  const PellucidBatch& batch = *step_.batch;
+  if (phase == 0) return batch.num_copies ? shape_.num_layers : 0;
+  if (phase == 1) return num_row_items(batch.num_tokens);
+  if (phase == num_phases() - 3) return num_row_items(batch.num_logits);
+  if (phase == num_phases() - 1) return step_.observer ? 1 : 0;
+  if (phase == num_phases() - 2) {
+    const Products head = head_products();
+    return batch.num_logits ? (total_panels(head) + panels_per_item(head) - 1) / panels_per_item(head) : 0;
+  }
+  const int layer = (phase - 2) / kLayerPhases;
+  switch ((phase - 2) % kLayerPhases) {
+    case kObserve: return step_.observer && layer > 0 ? 1 : 0;
+    case kAttend: return int(tiles_.size()) * shape_.num_kv_heads;
+    case kQkv:
+    case kO:
+    case kGateUp:
+    case kDown: {
+      const Products products = products_of(layer, (phase - 2) % kLayerPhases);
+      return (total_panels(products) + panels_per_item(products) - 1) / panels_per_item(products);
+    }
+    default: return num_row_items(batch.num_tokens);
+  }
+}
+
+void Decoder::run_item(int phase, int item, int thread) {
+  const int last = num_phases() - 1;
+  if (phase == 0) return copy_blocks(layers_[size_t(item)]);
+  if (phase == last) return observe_last_layer();
+  if (phase == last - 1) return multiply(head_products(), item);
+  if (phase > 1 && phase < last - 2) {
+    return run_layer_item((phase - 2) / kLayerPhases, (phase - 2) % kLayerPhases, item, thread);
+  }
+  const int num_rows = phase == 1 ? step_.batch->num_tokens : step_.batch->num_logits;
+  const int stop = std::min(num_rows, (item + 1) * step_.rows_per_item);
+  for (int row = item * step_.rows_per_item; row < stop; ++row) phase == 1 ? embed(row) : normalise_logits_row(row);
+}
+
+void Decoder::run_layer_item(int index, int phase, int item, int thread) {
+  Layer& layer = layers_[size_t(index)];
+  const int q_size = shape_.num_heads * shape_.head_dim;
+  switch (phase) {
+    case kObserve:
+      return step_.observer(index - 1, floats(residual_), step_.batch->num_tokens, shape_.hidden_size);
+    case kAttend: return attend(layer, item, thread);
+    case kQkv:
+    case kO:
+    case kGateUp:
+    case kDown: return multiply(products_of(index, phase), item);
+    default: break;
+  }
+  const int stop = std::min(step_.batch->num_tokens, (item + 1) * step_.rows_per_item);
+  for (int row = item * step_.rows_per_item; row < stop; ++row) {
+    switch (phase) {
+      case kNorm: add_and_normalise(layer.attn_norm, index > 0, row); break;
+      case kRotate: rotate_and_store(layer, row); break;
+      case kQuantize: quantize_row(floats(attended_), q_size, row); break;
+      case kMlpNorm: add_and_normalise(layer.mlp_norm, true, row); break;
+      default: activate(row); break;
+    }
+  }
+}
+
+Decoder::Products Decoder::products_of(int index, int phase) const {
+  const Layer& layer = layers_[size_t(index)];
   const int64_t q_size = int64_t(shape_.num_heads) * shape_.head_dim;
   const int64_t kv_size = int64_t(shape_.num_kv_heads) * shape_.head_dim, qkv_size = q_size + 2 * kv_size;
   const int64_t inner = shape_.intermediate_size;
-  int phase = 0;
-  // Counters are used in turn; the one of four phases ago is free, everyone has passed three barriers since.
-  auto counter = [&]() -> std::atomic<int>& {
-    if (thread == 0) next_counter(phase + 4).store(0, std::memory_order_relaxed);
-    return next_counter(phase++);
-  };
-
-  copy_blocks(batch, thread);
-  embed(batch, thread);
-  team_.barrier();
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    Layer& layer = layers_[i];
-    normalise_rows(layer.attn_norm.data(), i == 0 ? nullptr : floats(delta_), rows, thread);
-    team_.barrier();
-    if (observer && i > 0) {
-      if (thread == 0) observer(int32_t(i) - 1, floats(residual_), rows, shape_.hidden_size);
-      team_.barrier();
-    }
-    const Product qkv[] = {{&layer.q, floats(qkv_), qkv_size},
-                           {&layer.k, floats(qkv_) + q_size, qkv_size},
-                           {&layer.v, floats(qkv_) + q_size + kv_size, qkv_size}};
-    multiply(qkv, 3, floats(normed_), rows, counter());
-    team_.barrier();
-    rotate_and_store(layer, batch, thread);
-    team_.barrier();
-    attend(layer, batch, thread, counter());
-    team_.barrier();
-    quantize_rows(floats(attended_), int(q_size), rows, thread);
-    team_.barrier();
-    const Product o[] = {{&layer.o, floats(delta_), shape_.hidden_size}};
-    multiply(o, 1, floats(attended_), rows, counter());
-    team_.barrier();
-    normalise_rows(layer.mlp_norm.data(), floats(delta_), rows, thread);
-    team_.barrier();
-    const Product gate_up[] = {{&layer.gate, floats(gate_up_), 2 * inner}, {&layer.up, floats(gate_up_) + inner, 2 * inner}};
-    multiply(gate_up, 2, floats(normed_), rows, counter());
-    team_.barrier();
-    for (int row = thread; row < rows; row += team_.size()) {
-      const float* gate = floats(gate_up_) + row * 2 * inner;
-      kernels_->swiglu(gate, gate + inner, int(inner), floats(activated_) + row * inner);
-    }
-    quantize_rows(floats(activated_), int(inner), rows, thread);
-    team_.barrier();
-    const Product down[] = {{&layer.down, floats(delta_), shape_.hidden_size}};
-    multiply(down, 1, floats(activated_), rows, counter());
-    team_.barrier();
-  }
-  // Only rows that need logits go on; they are gathered to the front, each after its own last residual.
-  for (int i = thread; i < batch.num_logits; i += team_.size()) {
-    const int64_t row = batch.logits_rows[i];
-    float* x = floats(gate_up_) + int64_t(i) * shape_.hidden_size;
-    for (int j = 0; j < shape_.hidden_size; ++j) {
-      x[j] = floats(residual_)[row * shape_.hidden_size + j] + floats(delta_)[row * shape_.hidden_size + j];
-    }
-    kernels_->rms_norm(x, final_norm_.data(), shape_.hidden_size, shape_.norm_epsilon,
-                       floats(normed_) + int64_t(i) * shape_.hidden_size);
-  }
-  if (observer) {
-    team_.barrier();
-    if (thread == 0) {
-      for (int64_t j = 0; j < int64_t(rows) * shape_.hidden_size; ++j) floats(residual_)[j] += floats(delta_)[j];
-      observer(shape_.num_layers - 1, floats(residual_), rows, shape_.hidden_size);
-    }
-  }
-  if (shape_.hidden_size % kBlock == 0) quantize_rows(floats(normed_), shape_.hidden_size, batch.num_logits, thread);
-  team_.barrier();
-  const Product head[] = {{shape_.tie_word_embeddings ? &embed_ : &head_, logits, shape_.vocab_size}};
-  multiply(head, 1, floats(normed_), batch.num_logits, counter());
-}
-
-void Decoder::embed(const PellucidBatch& batch, int thread) {
-  for (int row = thread; row < batch.num_tokens; row += team_.size()) {
-    unpack_row(embed_.view, int(batch.token_ids[row]), floats(residual_) + int64_t(row) * shape_.hidden_size);
+  const int rows = step_.batch->num_tokens;
+  switch (phase) {
+    case kQkv:
+      return {{{&layer.q, floats(qkv_), qkv_size},
+               {&layer.k, floats(qkv_) + q_size, qkv_size},
+               {&layer.v, floats(qkv_) + q_size + kv_size, qkv_size}},
+              3, floats(normed_), rows};
+    case kO: return {{{&layer.o, floats(delta_), shape_.hidden_size}}, 1, floats(attended_), rows};
+    case kGateUp:
+      return {{{&layer.gate, floats(gate_up_), 2 * inner}, {&layer.up, floats(gate_up_) + inner, 2 * inner}},
+              2, floats(normed_), rows};
+    default: return {{{&layer.down, floats(delta_), shape_.hidden_size}}, 1, floats(activated_), rows};
   }
 }
 
-void Decoder::copy_blocks(const PellucidBatch& batch, int thread) {
-  if (batch.num_copies == 0) return;
-  const int64_t block = int64_t(shape_.block_size) * shape_.num_kv_heads * shape_.head_dim;
-  for (size_t i = size_t(thread); i < layers_.size(); i += size_t(team_.size())) {
-    // In order: a block may be the source of one copy and the destination of a later one.
-    for (int c = 0; c < batch.num_copies; ++c) {
-      const int64_t source = batch.block_copies[2 * c], target = batch.block_copies[2 * c + 1];
-      for (const AlignedMemory* cache : {&layers_[i].keys, &layers_[i].values}) {
-        std::memcpy(floats(*cache) + target * block, floats(*cache) + source * block, size_t(block) * sizeof(float));
-      }
-    }
-  }
+Decoder::Products Decoder::head_products() const {
+  const OwnedMatrix& matrix = shape_.tie_word_embeddings ? embed_ : head_;
+  return {{{&matrix, step_.logits, shape_.vocab_size}}, 1, floats(normed_), step_.batch->num_logits};
 }
 
-void Decoder::normalise_rows(const float* weight, const float* residual_delta, int num_rows, int thread) {
-  const int hidden = shape_.hidden_size;
-  for (int row = thread; row < num_rows; row += team_.size()) {
-    float* x = floats(residual_) + int64_t(row) * hidden;
-    if (residual_delta) {
-      const float* add = residual_delta + int64_t(row) * hidden;
-      for (int j = 0; j < hidden; ++j) x[j] += add[j];
-    }
-    kernels_->rms_norm(x, weight, hidden, shape_.norm_epsilon, floats(normed_) + int64_t(row) * hidden);
-  }
-  if (hidden % kBlock == 0) quantize_rows(floats(normed_), hidden, num_rows, thread);
-}
-
-void Decoder::quantize_rows(const float* x, int width, int num_rows, int thread) {
-  if (width % kBlock) return;  // such a matrix is float32
-  for (int row = thread; row < num_rows; row += team_.size()) {
-    kernels_->quantize_row(x + int64_t(row) * width, width, quantized_.view, row);
-  }
-}
-
-void Decoder::multiply(const Product* products, int count, const float* x, int num_rows, std::atomic<int>& next) {
+int Decoder::total_panels(const Products& products) {
   int total = 0;
-  for (int i = 0; i < count; ++i) total += num_panels(products[i].matrix->view);
-  const int grab = std::max(1, std::min(kPanelsPerGrab * 8, total / (team_.size() * 4)));
-  for (;;) {
-    int first = next.fetch_add(grab, std::memory_order_relaxed);
-    if (first >= total) return;
-    int last = std::min(total, first + grab);
-    for (int i = 0; i < count && last > 0; ++i) {
-      const PackedMatrix& matrix = products[i].matrix->view;
-      const int panels = num_panels(matrix), from = std::max(0, first), to = std::min(panels, last);
-      if (from < to) {
-        if (matrix.format == Format::kFloat32) {
-          kernels_->matmul_float(matrix, x, num_rows, from, to, products[i].out, products[i].stride);
-        } else {
-          kernels_->matmul_quantized(matrix, quantized_.view, num_rows, from, to, products[i].out, products[i].stride);
-        }
+  for (int i = 0; i < products.count; ++i) total += num_panels(products.product[i].matrix->view);
+  return total;
+}
+
+int Decoder::panels_per_item(const Products& products) const {
+  // Several items a thread, so that one that is late takes fewer; not so small that claiming shows.
+  return std::max(1, std::min(32, total_panels(products) / (team_.size() * 4)));
+}
+
+void Decoder::multiply(const Products& products, int item) {
+  const int grab = panels_per_item(products);
+  int first = item * grab, last = std::min(total_panels(products), first + grab);
+  for (int i = 0; i < products.count && last > 0; ++i) {
+    const Product& product = products.product[i];
+    const PackedMatrix& matrix = product.matrix->view;
+    const int panels = num_panels(matrix), from = std::max(0, first), to = std::min(panels, last);
+    if (from < to) {
+      if (matrix.format == Format::kFloat32) {
+        kernels_->matmul_float(matrix, products.x, products.num_rows, from, to, product.out, product.stride);
+      } else {
+        kernels_->matmul_quantized(matrix, quantized_.view, products.num_rows, from, to, product.out, product.stride);
       }
-      first -= panels;
-      last -= panels;
+    }
+    first -= panels;
+    last -= panels;
+  }
+}
+
+void Decoder::embed(int row) {
+  unpack_row(embed_.view, int(step_.batch->token_ids[row]), floats(residual_) + int64_t(row) * shape_.hidden_size);
+}
+
+void Decoder::observe_last_layer() {
+  const int64_t count = int64_t(step_.batch->num_tokens) * shape_.hidden_size;
+  for (int64_t j = 0; j < count; ++j) floats(residual_)[j] += floats(delta_)[j];
+  step_.observer(shape_.num_layers - 1, floats(residual_), step_.batch->num_tokens, shape_.hidden_size);
+}
+
+void Decoder::copy_blocks(Layer& layer) {
+  const PellucidBatch& batch = *step_.batch;
+  const int64_t block = int64_t(shape_.block_size) * shape_.num_kv_heads * shape_.head_dim;
+  // In order: a block may be the source of one copy and the destination of a later one.
+  for (int c = 0; c < batch.num_copies; ++c) {
+    const int64_t source = batch.block_copies[2 * c], target = batch.block_copies[2 * c + 1];
+    for (const AlignedMemory* cache : {&layer.keys, &layer.values}) {
+      std::memcpy(floats(*cache) + target * block, floats(*cache) + source * block, size_t(block) * sizeof(float));
     }
   }
 }
 
-void Decoder::rotate_and_store(Layer& layer, const PellucidBatch& batch, int thread) {
+void Decoder::add_and_normalise(const std::vector<float>& weight, bool add, int row) {
+  const int hidden = shape_.hidden_size;
+  float* x = floats(residual_) + int64_t(row) * hidden;
+  float* out = floats(normed_) + int64_t(row) * hidden;
+  if (add) {
+    const float* delta = floats(delta_) + int64_t(row) * hidden;
+    for (int j = 0; j < hidden; ++j) x[j] += delta[j];
+  }
+  kernels_->rms_norm(x, weight.data(), hidden, shape_.norm_epsilon, out);
+  quantize_row(floats(normed_), hidden, row);
+}
+
+void Decoder::normalise_logits_row(int index) {
+  // Rows that need logits are gathered to the front, each after its own last residual; gate_up_ is free by now.
+  const int64_t hidden = shape_.hidden_size, row = step_.batch->logits_rows[index];
+  const float* residual = floats(residual_) + row * hidden;
+  const float* delta = floats(delta_) + row * hidden;
+  float* x = floats(gate_up_) + index * hidden;
+  for (int64_t j = 0; j < hidden; ++j) x[j] = residual[j] + delta[j];
+  kernels_->rms_norm(x, final_norm_.data(), int(hidden), shape_.norm_epsilon, floats(normed_) + index * hidden);
+  quantize_row(floats(normed_), int(hidden), index);
+}
+
+void Decoder::quantize_row(const float* x, int width, int row) {
+  if (width % kBlock) return;  // such a matrix is float32
+  kernels_->quantize_row(x + int64_t(row) * width, width, quantized_.view, row);
+}
+
+void Decoder::activate(int row) {
+  const int64_t inner = shape_.intermediate_size;
+  const float* gate = floats(gate_up_) + row * 2 * inner;
+  kernels_->swiglu(gate, gate + inner, int(inner), floats(activated_) + row * inner);
+  quantize_row(floats(activated_), int(inner), row);
+}
+
+void Decoder::rotate_and_store(Layer& layer, int row) {
+  const PellucidBatch& batch = *step_.batch;
   const int dim = shape_.head_dim, half = dim / 2, heads = shape_.num_heads, kv_heads = shape_.num_kv_heads;
   const int64_t width = int64_t(heads + 2 * kv_heads) * dim;
   const int block_size = shape_.block_size;
-  for (int row = thread; row < batch.num_tokens; row += team_.size()) {
-    float* q = floats(qkv_) + row * width;
-    float* k = q + int64_t(heads) * dim;
-    float* v = k + int64_t(kv_heads) * dim;
-    if (shape_.qkv_bias) {
-      for (int j = 0; j < heads * dim; ++j) q[j] += layer.q_bias[size_t(j)];
-      for (int j = 0; j < kv_heads * dim; ++j) k[j] += layer.k_bias[size_t(j)];
-      for (int j = 0; j < kv_heads * dim; ++j) v[j] += layer.v_bias[size_t(j)];
+  float* q = floats(qkv_) + row * width;
+  float* k = q + int64_t(heads) * dim;
+  float* v = k + int64_t(kv_heads) * dim;
+  if (shape_.qkv_bias) {
+    for (int j = 0; j < heads * dim; ++j) q[j] += layer.q_bias[size_t(j)];
+    for (int j = 0; j < kv_heads * dim; ++j) k[j] += layer.k_bias[size_t(j)];
+    for (int j = 0; j < kv_heads * dim; ++j) v[j] += layer.v_bias[size_t(j)];
+  }
+  const float* cosine = cosines_.data() + batch.positions[row] * half;
+  const float* sine = sines_.data() + batch.positions[row] * half;
+  for (int head = 0; head < heads + kv_heads; ++head) {
+    float* x = q + int64_t(head) * dim;  // k follows q
+    if (shape_.qk_norm) {
+      const float* weight = head < heads ? layer.q_norm.data() : layer.k_norm.data();
+      kernels_->rms_norm(x, weight, dim, shape_.norm_epsilon, x);
     }
-    const float* cosine = cosines_.data() + batch.positions[row] * half;
-    const float* sine = sines_.data() + batch.positions[row] * half;
-    for (int head = 0; head < heads + kv_heads; ++head) {
-      float* x = q + int64_t(head) * dim;  // k follows q
-      if (shape_.qk_norm) {
-        const float* weight = head < heads ? layer.q_norm.data() : layer.k_norm.data();
-        kernels_->rms_norm(x, weight, dim, shape_.norm_epsilon, x);
-      }
-      for (int j = 0; j < half; ++j) {
-        const float first = x[j], second = x[j + half];
-        x[j] = first * cosine[j] - second * sine[j];
-        x[j + half] = second * cosine[j] + first * sine[j];
-      }
+    for (int j = 0; j < half; ++j) {
+      const float first = x[j], second = x[j + half];
+      x[j] = first * cosine[j] - second * sine[j];
+      x[j + half] = second * cosine[j] + first * sine[j];
     }
-    const int64_t block = batch.slot_mapping[row] / block_size, offset = batch.slot_mapping[row] % block_size;
-    for (int head = 0; head < kv_heads; ++head) {
-      const int64_t at = (block * kv_heads + head) * dim * block_size;
-      float* keys = floats(layer.keys) + at + offset;
-      for (int d = 0; d < dim; ++d) keys[int64_t(d) * block_size] = k[head * dim + d];
-      std::memcpy(floats(layer.values) + at + offset * dim, v + head * dim, size_t(dim) * sizeof(float));
-    }
+  }
+  const int64_t block = batch.slot_mapping[row] / block_size, offset = batch.slot_mapping[row] % block_size;
+  for (int head = 0; head < kv_heads; ++head) {
+    const int64_t at = (block * kv_heads + head) * dim * block_size;
+    float* keys = floats(layer.keys) + at + offset;
+    for (int d = 0; d < dim; ++d) keys[int64_t(d) * block_size] = k[head * dim + d];
+    std::memcpy(floats(layer.values) + at + offset * dim, v + head * dim, size_t(dim) * sizeof(float));
   }
 }
 
@@ -295,34 +330,31 @@ void Decoder::plan_attention(const PellucidBatch& batch) {
   }
 }
 
-void Decoder::attend(const Layer& layer, const PellucidBatch& batch, int thread, std::atomic<int>& next) {
+void Decoder::attend(const Layer& layer, int item, int thread) {
+  const PellucidBatch& batch = *step_.batch;
   const int64_t dim = shape_.head_dim, kv_heads = shape_.num_kv_heads, group = shape_.num_heads / kv_heads;
   const int64_t width = (shape_.num_heads + 2 * kv_heads) * dim, q_size = shape_.num_heads * dim;
-  const int num_tasks = int(tiles_.size()) * int(kv_heads);
-  for (;;) {
-    // Last tiles first: in a long prompt they see the most keys.
-    const int index = num_tasks - 1 - next.fetch_add(1, std::memory_order_relaxed);
-    if (index < 0) return;
-    const AttentionTile& tile = tiles_[size_t(index / kv_heads)];
-    const int64_t head = index % kv_heads;
-    AttentionTask task;
-    task.query = floats(qkv_) + tile.first_row * width + head * group * dim;
-    task.out = floats(attended_) + tile.first_row * q_size + head * group * dim;
-    task.query_stride = width;
-    task.out_stride = q_size;
-    task.keys = floats(layer.keys);
-    task.values = floats(layer.values);
-    task.block_table = batch.block_tables + int64_t(tile.seq) * batch.max_blocks;
-    task.block_stride = kv_heads * dim * shape_.block_size;
-    task.head_offset = head * dim * shape_.block_size;
-    task.num_queries = tile.num_queries;
-    task.group = int(group);
-    task.head_dim = int(dim);
-    task.block_size = shape_.block_size;
-    task.first_num_keys = int(batch.positions[tile.first_row]) + 1;
-    task.scale = attention_scale(shape_.head_dim);
-    kernels_->attention(task, floats(scores_[size_t(thread)]));
-  }
+  // Last tiles first: in a long prompt they see the most keys.
+  const int index = int(tiles_.size()) * int(kv_heads) - 1 - item;
+  const AttentionTile& tile = tiles_[size_t(index / kv_heads)];
+  const int64_t head = index % kv_heads;
+  AttentionTask task;
+  task.query = floats(qkv_) + tile.first_row * width + head * group * dim;
+  task.out = floats(attended_) + tile.first_row * q_size + head * group * dim;
+  task.query_stride = width;
+  task.out_stride = q_size;
+  task.keys = floats(layer.keys);
+  task.values = floats(layer.values);
+  task.block_table = batch.block_tables + int64_t(tile.seq) * batch.max_blocks;
+  task.block_stride = kv_heads * dim * shape_.block_size;
+  task.head_offset = head * dim * shape_.block_size;
+  task.num_queries = tile.num_queries;
+  task.group = int(group);
+  task.head_dim = int(dim);
+  task.block_size = shape_.block_size;
+  task.first_num_keys = int(batch.positions[tile.first_row]) + 1;
+  task.scale = attention_scale(shape_.head_dim);
+  kernels_->attention(task, floats(scores_[size_t(thread)]));
 }
 
 }  // namespace pellucid

@@ -1,13 +1,12 @@
 // A decoder-only transformer over a paged KV cache: one call runs a whole ragged step.
 #pragma once
-#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "kernel_table.h"
 #include "packed_weights.h"
-#include "thread_pool.h"
+#include "phase_team.h"
 
 extern "C" {
 
@@ -31,13 +30,13 @@ struct PellucidBatch {
   const int64_t* block_copies;
 };
 
-// Called by the calling thread after every layer, in the observed mode only: residual is [num_tokens][hidden_size].
+// Called after every layer, by any of the team's threads; residual is [num_tokens][hidden_size].
 typedef void (*PellucidObserver)(int32_t layer, const float* residual, int32_t num_tokens, int32_t hidden_size);
 }
 
 namespace pellucid {
 
-class Decoder {
+class Decoder final : private PhasedWork {
  public:
   Decoder(const PellucidDecoderShape& shape, const float* cosines, const float* sines, const KernelTable* kernels);
 
@@ -54,30 +53,51 @@ class Decoder {
     OwnedMatrix q, k, v, o, gate, up, down;
     AlignedMemory keys, values;  // [block][kv_head][head_dim][block_size], [block][kv_head][block_size][head_dim]
   };
+  // Phases of a step: copies and embedding; kLayerPhases for every layer; final norm, head and the last observation.
+  enum LayerPhase { kNorm, kObserve, kQkv, kRotate, kAttend, kQuantize, kO, kMlpNorm, kGateUp, kActivate, kDown,
+                    kLayerPhases };
   // One matrix product of a phase: every row of the input against `matrix`.
   struct Product {
     const OwnedMatrix* matrix;
     float* out;
     int64_t stride;
   };
+  struct Products {
+    Product product[3];
+    int count;
+    const float* x;  // the rows in float, for matrices in float
+    int num_rows;
+  };
+  // The step that runs.
+  struct Step {
+    const PellucidBatch* batch = nullptr;
+    float* logits = nullptr;
+    PellucidObserver observer = nullptr;
+    int rows_per_item = 1;
+  };
+
+  int num_items(int phase) const override;
+  void run_item(int phase, int item, int thread) override;
+  int num_phases() const { return 5 + kLayerPhases * shape_.num_layers; }
+  void run_layer_item(int index, int phase, int item, int thread);
+  Products products_of(int layer, int phase) const;
+  Products head_products() const;
+  int num_row_items(int num_rows) const { return (num_rows + step_.rows_per_item - 1) / step_.rows_per_item; }
 
   void check_complete() const;
-  void run_phases(int thread, const PellucidBatch& batch, float* logits, PellucidObserver observer);
-  void embed(const PellucidBatch& batch, int thread);
-  void copy_blocks(const PellucidBatch& batch, int thread);
-  void normalise_rows(const float* weight, const float* residual_delta, int num_rows, int thread);
-  void quantize_rows(const float* x, int width, int num_rows, int thread);
-  void rotate_and_store(Layer& layer, const PellucidBatch& batch, int thread);
   void plan_attention(const PellucidBatch& batch);
-  void attend(const Layer& layer, const PellucidBatch& batch, int thread, std::atomic<int>& next);
-  void multiply(const Product* products, int count, const float* x, int num_rows, std::atomic<int>& next);
-  std::atomic<int>& next_counter(int phase) { return counters_[size_t(phase) % kCounters].value; }
-
-  static constexpr int kCounters = 8;
-  static constexpr int kPanelsPerGrab = 4;
-  struct alignas(64) Counter {
-    std::atomic<int> value{0};
-  };
+  void observe_last_layer();
+  void copy_blocks(Layer& layer);
+  void embed(int row);
+  void add_and_normalise(const std::vector<float>& weight, bool add, int row);
+  void normalise_logits_row(int index);
+  void quantize_row(const float* x, int width, int row);
+  void rotate_and_store(Layer& layer, int row);
+  void attend(const Layer& layer, int item, int thread);
+  void activate(int row);
+  static int total_panels(const Products& products);
+  int panels_per_item(const Products& products) const;
+  void multiply(const Products& products, int item);
 
   PellucidDecoderShape shape_;
   const KernelTable* kernels_;
@@ -97,8 +117,8 @@ class Decoder {
   std::vector<AttentionTile> tiles_;
   int queries_per_tile_ = 1;
   std::vector<AlignedMemory> scores_;  // one for each thread
-  Counter counters_[kCounters];
-  ThreadTeam team_;
+  Step step_;
+  PhaseTeam team_;
 };
 
 }  // namespace pellucid

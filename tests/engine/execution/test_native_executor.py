@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.build import assemble_core
+from engine.build import assemble_core, choose_executor
 from engine.clock import ManualClock
 from engine.config import EngineConfig
 from engine.errors import ConfigError
@@ -266,3 +266,26 @@ def test_build_native_not_built_says_how(monkeypatch: pytest.MonkeyPatch, tmp_pa
     model = load_model("random:tiny")
     with pytest.raises(ConfigError, match=r"scripts/build_kernels\.py"):
         assemble_core(model, native_config(), clock=ManualClock(), progress=lambda stage: None, started=0.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "built", "expected"),
+    [
+        ({}, True, "native"),
+        ({"dtype": "float32", "device": "cpu"}, True, "native"),
+        ({"dtype": "bfloat16"}, True, "torch"),
+        ({}, False, "torch"),
+        ({"executor": "torch"}, True, "torch"),
+        ({"executor": "reference"}, True, "reference"),
+        ({"executor": "native"}, False, "native"),
+    ],
+)
+def test_auto_is_native_on_a_cpu_when_built_and_dtype_allows(
+    settings: dict[str, str], built: bool, expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    if built:
+        native_library()
+    else:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert choose_executor(EngineConfig(model="random:tiny", **settings)) == expected
