@@ -1,5 +1,7 @@
 """What travels between the service's process and the engine's: MessagePack, length-prefixed, one message a step."""
 
+from collections.abc import Sequence as Many
+
 import msgspec
 
 from engine.config import EngineConfig
@@ -97,7 +99,7 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     top: list[LogprobEntry]
 
 
-class ChoiceOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ChoiceOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """What one step added to one choice.
 
     Attributes:
@@ -115,8 +117,8 @@ class ChoiceOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     request_id: str
     index: int = 0
     token_ids: list[int] = []
-    logprobs: list[TokenLogprobs] = []
-    prompt_logprobs: list[TokenLogprobs] = []
+    logprobs: Many[TokenLogprobs] = ()
+    prompt_logprobs: Many[TokenLogprobs] = ()
     finish_reason: str = ""
     stop_token_id: int = -1
     error: str = ""

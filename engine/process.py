@@ -19,7 +19,7 @@ from engine.clock import Clock, SystemClock
 from engine.config import EngineConfig
 from engine.engine_loop import SteppableCore
 from engine.messages import EngineInfo
-from engine.process_environment import set_compute_threads
+from engine.process_environment import set_compute_threads, wait_without_spinning
 from engine.serving import Progress, serve
 
 EXIT_ORPHANED = 3
@@ -32,6 +32,7 @@ def build_real_core(config: EngineConfig, clock: Clock, progress: Progress) -> t
     collection, which may come in the middle of any step, else walks all of torch (109 ms against less than 1).
     """
     set_compute_threads(config.threads)
+    wait_without_spinning()
     from engine.build import build_core
 
     core = build_core(config, clock, progress)

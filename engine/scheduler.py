@@ -29,6 +29,7 @@ from engine.events import (
     RequestQueued,
     RequestResumed,
     RequestScheduled,
+    TokenCount,
 )
 from engine.execution.executor import SampledToken, SamplingRow
 from engine.kv.block_manager import BlockManager
@@ -326,7 +327,8 @@ class Scheduler:
         outputs: list[ChoiceOutput] = []
         num_rows, last = len(rows), 0
         records, running, block_size = self._records, SequenceStatus.RUNNING, self.blocks.block_size
-        emit_tokens, publish = self._events.emit_tokens, self.blocks.publish
+        said: list[TokenCount] = []  # tokens of plain decodes whose event is still to come
+        full: list[Sequence] = []  # those of them that have filled a block
         self.blocks.note_computed(schedule.num_tokens)
         for entry in schedule.entries:
             seq, first = entry.seq, last
@@ -340,19 +342,19 @@ class Scheduler:
             record = records[request_id]
             if entry.is_decode and last - first == 1:
                 result, output = sampled[first], seq.output_token_ids
-                token_id = result.token_id
+                token_id, num_output_tokens = result.token_id, len(output) + 1
                 if (
                     token_id not in record.stop_ids
-                    and len(output) + 1 < record.max_output_tokens
+                    and num_output_tokens < record.max_output_tokens
                     and result.logprobs is None
                     and not result.error
-                ):  # nearly every token: what `_append` does with it, in a third of the time
+                ):  # nearly every token: what `_append` does with it, in a quarter of the time
                     output.append(token_id)
                     seq.is_catching_up = False
                     index = seq.index
-                    emit_tokens(request_id, index, 1, len(output))
+                    said.append((request_id, index, 1, num_output_tokens))
                     if not num_computed_tokens % block_size:
-                        publish(seq)
+                        full.append(seq)
                     outputs.append(
                         ChoiceOutput(
                             request_id=request_id,
@@ -362,6 +364,8 @@ class Scheduler:
                         )
                     )
                     continue
+            if said:  # before anything that may end one of these requests
+                self._say_decodes(said, full)
             results = sampled[first:last]
             error = next((result.error for result in results if result.error), "")
             if error:
@@ -372,7 +376,16 @@ class Scheduler:
                 outputs.extend(self._take_prefill(record, seq, rows[first:last], results))
             else:
                 self.blocks.publish(seq)
+        self._say_decodes(said, full)
         return outputs
+
+    def _say_decodes(self, said: list[TokenCount], full: list[Sequence]) -> None:
+        """Emit the tokens of plain decodes and publish the blocks that they filled; empties both lists."""
+        self._events.emit_tokens(said)
+        for seq in full:
+            self.blocks.publish(seq)
+        said.clear()
+        full.clear()
 
     def _take_prefill(
         self, record: RequestRecord, seq: Sequence, rows: Many[SamplingRow], results: Many[SampledToken]
@@ -419,7 +432,7 @@ class Scheduler:
         seq.is_catching_up = False
         new, reason = append_tokens(record, seq, results)
         num_output_tokens = len(seq.output_token_ids)
-        self._events.emit_tokens(request_id, index, len(new), num_output_tokens)
+        self._events.emit_tokens([(request_id, index, len(new), num_output_tokens)])
         if reason is not None:
             self._leave(seq)
             self._ledger.finish(seq, reason, num_output_tokens)

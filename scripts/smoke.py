@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 TIMEOUT_S = 60.0
+PROMETHEUS_TIMEOUT_S = 15.0  # it looks for targets some seconds after it says that it is ready
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,17 @@ def run_smoke(*, service_url: str, dashboard_url: str | None, prometheus_url: st
 
         return ask
 
+    def scraped() -> str:
+        deadline = time.monotonic() + PROMETHEUS_TIMEOUT_S
+        while True:
+            targets = json.loads(_get(f"{prometheus_url}/api/v1/targets")[2])["data"]["activeTargets"]
+            states = {target["scrapeUrl"]: f"{target['health']} {target['lastError']}".strip() for target in targets}
+            if states and set(states.values()) == {"up"}:
+                return f"scraping {', '.join(states)}"
+            if time.monotonic() > deadline:
+                raise ValueError(f"targets after {PROMETHEUS_TIMEOUT_S:.0f} s: {states or 'none'}")
+            time.sleep(0.2)
+
     def chat() -> str:
         model = json.loads(_get(f"{service_url}/v1/models")[2])["data"][0]["id"]
         answer = stream_chat(service_url, model, "What is the capital of France?")
@@ -126,5 +138,5 @@ def run_smoke(*, service_url: str, dashboard_url: str | None, prometheus_url: st
         check("dashboard page", text_with(f"{dashboard_url}/", "<html"))
         check("dashboard health", json_with(f"{dashboard_url}/healthz"))
     if prometheus_url:
-        check("prometheus targets", text_with(f"{prometheus_url}/api/v1/targets", "/metrics"))
+        check("prometheus targets", scraped)
     return results

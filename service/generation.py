@@ -38,8 +38,8 @@ class Delta:
     text: str
     token_ids: list[int]
     text_offsets: tuple[int, ...]
-    logprobs: list[TokenLogprobs]
-    prompt_logprobs: list[TokenLogprobs]
+    logprobs: Sequence[TokenLogprobs]
+    prompt_logprobs: Sequence[TokenLogprobs]
     finish_reason: str = ""
     stop_reason: str | int | None = None
 
