@@ -132,12 +132,15 @@ def scheduler_config(config: EngineConfig, spec: DecoderSpec) -> SchedulerConfig
 
 
 def choose_executor(config: EngineConfig) -> ExecutorName:
-    """Return the executor that `auto` means: on CPUs the native one if its kernels are built, else torch's."""
+    """Return the executor that `auto` means: on CPUs the native one if its kernels are built and fast, else torch's."""
     if config.executor != "auto":
         return config.executor
-    if not _runs_on_cpu(config) or config.dtype not in ("auto", "float32") or find_library() is None:
+    if not _runs_on_cpu(config) or config.dtype not in ("auto", "float32"):
         return "torch"
-    return "native"
+    library = find_library()
+    # The portable kernels are slower than torch's; they are there to be asked for.
+    is_fast = library is not None and NativeLibrary(library).instruction_set() != "portable"
+    return "native" if is_fast else "torch"
 
 
 def _runs_on_cpu(config: EngineConfig) -> bool:

@@ -68,7 +68,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         model: path of a `.gguf` or a Hugging Face directory, a catalogue name, a hub id, or `random:<preset>`.
         dtype: of weights and computation; `auto` is float32 on CPUs, and the file's own precision on the native
             executor.
-        executor: `auto` is `native` on CPUs when its kernels are built and dtype allows it, else `torch`.
+        executor: `auto` is `native` on CPUs with AVX2 when its kernels are built and dtype allows it, else `torch`.
         device: `auto`, `cpu`, `cuda`, `cuda:1` ...
         threads: compute threads on CPUs; 0 means one per physical core.
         block_size, max_num_seqs, max_num_batched_tokens, prefix_cache, overflow: see SchedulerConfig.

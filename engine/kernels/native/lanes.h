@@ -63,25 +63,33 @@ inline Register multiply_add(Register a, Register b, Register c) {
 
 inline Lanes broadcast(float x) {
   Lanes out;
+#pragma GCC unroll 4
   for (int i = 0; i < kParts; ++i) out.part[i] = x - Register{};
   return out;
 }
 
 inline Lanes zeros() {
   Lanes out;
+#pragma GCC unroll 4
   for (int i = 0; i < kParts; ++i) out.part[i] = Register{};
   return out;
 }
 
+// Part by part, so that the compiler keeps a Lanes in registers.
 inline Lanes load(const float* p) {
   Lanes out;
-  std::memcpy(&out, p, sizeof(out));
+#pragma GCC unroll 4
+  for (int i = 0; i < kParts; ++i) std::memcpy(&out.part[i], p + i * (kPanel / kParts), sizeof(Register));
   return out;
 }
 
-inline void store(float* p, Lanes v) { std::memcpy(p, &v, sizeof(v)); }
+inline void store(float* p, Lanes v) {
+#pragma GCC unroll 4
+  for (int i = 0; i < kParts; ++i) std::memcpy(p + i * (kPanel / kParts), &v.part[i], sizeof(Register));
+}
 
 inline Lanes multiply_add(Lanes a, Lanes b, Lanes c) {
+#pragma GCC unroll 4
   for (int i = 0; i < kParts; ++i) c.part[i] = multiply_add(a.part[i], b.part[i], c.part[i]);
   return c;
 }

@@ -285,7 +285,7 @@ def test_auto_is_native_on_a_cpu_when_built_and_dtype_allows(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     if built:
-        native_library()
+        library_for("avx2")
     else:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert choose_executor(EngineConfig(model="random:tiny", **settings)) == expected
