@@ -10,8 +10,9 @@ from engine.model.rope import inverse_frequencies
 from engine.model.spec import DecoderSpec
 from engine.model.weights import Weights, WeightTensor
 
-PACKED_ENCODINGS = frozenset({"Q4_0", "Q4_1", "Q8_0"})
+BLOCK_ENCODINGS = frozenset({"Q4_0", "Q4_1", "Q8_0"})
 _BLOCK = 32  # inputs that share a scale in all of them
+FLOAT_ENCODINGS = frozenset({"F32", "F16", "BF16"})
 
 
 class NativeExecutor:
@@ -21,8 +22,9 @@ class NativeExecutor:
     equal requests give equal bits. Between instruction sets results differ by rounding.
 
     Numerics: Q4_0, Q4_1 and Q8_0 matrices stay as they are, and are multiplied in integers with activations quantised
-    to 8 bits for each block of 32, blocks summed in float32; every other matrix becomes float32 in memory and is
-    multiplied in float32, and so is everything when `exact`. KV, norms, rotation, softmax: float32.
+    to 8 bits for each block of 32, blocks summed in float32. F16 and BF16 matrices stay as they are and are multiplied
+    in float32, which is exact. Matrices of every other encoding become float32 in memory (four to eight times the file
+    for K-quants); when `exact`, so do the first three. KV, norms, rotation, softmax: float32.
 
     Args:
         spec, weights: the model.
@@ -76,6 +78,7 @@ class NativeExecutor:
         )
         self.num_threads = threads
         self.instruction_set = library.instruction_set(instruction_set)
+        self._is_exact = exact
         self._packed: dict[str, int] = {}
         for name, tensor in weights.items():
             self._set_weight(name, tensor, exact=exact)
@@ -87,7 +90,9 @@ class NativeExecutor:
 
     @property
     def dtype_name(self) -> str:
-        """The precision that most weights are multiplied in: `Q4_1`, `Q8_0`, ..., `float32`."""
+        """The precision of most weights: `Q4_1`, `Q8_0`, `BF16`, ...; `float32` when everything is exact."""
+        if self._is_exact:
+            return "float32"
         return max(self._packed, key=lambda encoding: self._packed[encoding])
 
     def observe_layers(self, observer: LayerObserver | None) -> None:
@@ -109,11 +114,13 @@ class NativeExecutor:
         self._decoder.close()
 
     def _set_weight(self, name: str, tensor: WeightTensor, *, exact: bool) -> None:
-        rows, columns = tensor.shape if len(tensor.shape) == 2 else (1, tensor.shape[0])
-        keep = len(tensor.shape) == 2 and not exact and tensor.encoding in PACKED_ENCODINGS and columns % _BLOCK == 0
+        is_matrix = len(tensor.shape) == 2
+        rows, columns = tensor.shape if is_matrix else (1, tensor.shape[0])
+        is_block = tensor.encoding in BLOCK_ENCODINGS and columns % _BLOCK == 0 and not exact
+        keep = is_matrix and (is_block or tensor.encoding in FLOAT_ENCODINGS)
         data = np.ascontiguousarray(tensor.data if keep else tensor.to_float32())
         self._decoder.set_weight(name, tensor.encoding if keep else "F32", data, rows, columns)
-        kept = tensor.encoding if keep else "float32"
+        kept = tensor.encoding if keep and tensor.encoding != "F32" else "float32"
         self._packed[kept] = self._packed.get(kept, 0) + rows * columns
 
     def _check(self, batch: ForwardBatch) -> None:

@@ -1,6 +1,7 @@
 """The equivalence suite once more on the native executor, where the largest allowed difference is none at all.
 
-Every precision (float32, a Q4_1 file with its Q8_0 vocabulary, Q4_0, Q8_0) and every instruction set of this machine.
+Every precision (float32, F16, BF16, Q4_0, Q4_1, Q8_0, the default file's mixture) and every instruction set of this
+machine.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
-PRECISIONS = (*(f"{family} float32" for family in TINY_SPECS), "Q4_0", "Q4_1", "Q8_0")
+PRECISIONS = (*(f"{family} float32" for family in TINY_SPECS), "F16", "BF16", "Q4_0", "Q4_1", "Q8_0")
 
 
 def make_subject(precision: str, instruction_set: str, *, threads: int) -> Subject:

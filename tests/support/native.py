@@ -51,10 +51,10 @@ def library_for(instruction_set: str) -> NativeLibrary:
 
 
 def quantized(values: np.ndarray, encoding: str) -> np.ndarray:
-    """Return the rows of a float matrix in a block format, uint8 [num_rows, bytes of a row]."""
+    """Return the rows of a float matrix in an encoding, uint8 [num_rows, bytes of a row] (F32: float32)."""
     if encoding == "F32":
         return np.ascontiguousarray(values, dtype=np.float32)
-    return gguf.quants.quantize(values, gguf.GGMLQuantizationType[encoding])
+    return np.ascontiguousarray(gguf.quants.quantize(values, gguf.GGMLQuantizationType[encoding])).view(np.uint8)
 
 
 def quantized_weights(spec: DecoderSpec, encoding: str, *, seed: int = 0) -> Weights:

@@ -216,7 +216,7 @@ void Decoder::multiply(const Products& products, int item) {
     const PackedMatrix& matrix = product.matrix->view;
     const int panels = num_panels(matrix), from = std::max(0, first), to = std::min(panels, last);
     if (from < to) {
-      if (matrix.format == Format::kFloat32) {
+      if (is_float(matrix.format)) {
         kernels_->matmul_float(matrix, products.x, products.num_rows, from, to, product.out, product.stride);
       } else {
         kernels_->matmul_quantized(matrix, quantized_.view, products.num_rows, from, to, product.out, product.stride);

@@ -30,7 +30,7 @@ PELLUCID_EXPORT int32_t pellucid_matmul(const char* instruction_set, const char*
     allocate_matrix(matrix, format_of(encoding, num_inputs), num_outputs, num_inputs);
     pack_rows(matrix, encoding, weights, 0, num_outputs);
     const int panels = num_panels(matrix.view);
-    if (matrix.view.format == Format::kFloat32) {
+    if (is_float(matrix.view.format)) {
       kernels.matmul_float(matrix.view, x, num_rows, 0, panels, y, num_outputs);
       return;
     }

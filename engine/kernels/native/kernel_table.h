@@ -20,7 +20,13 @@ enum class Format : int {
   kUint4 = 1,
   // w = scale * (q - 128), q in 0..255: [panel][block]{float scale[16]; uint8 [8][16][4]}
   kUint8 = 2,
+  kBFloat16 = 3,  // uint16 [panel][input][16]
+  kFloat16 = 4,   // the same
 };
+
+// Whether a matrix is multiplied in float32, its values being converted in registers.
+static inline bool is_float(Format format) { return format != Format::kUint4 && format != Format::kUint8; }
+static inline int value_bytes(Format format) { return format == Format::kFloat32 ? 4 : 2; }
 
 constexpr int kHeaderBytes = 64;       // scales and offsets of a block
 constexpr int kUint4BlockBytes = 320;  // header included
@@ -74,7 +80,7 @@ struct KernelTable {
   // y[row][output] for panels first..last-1 of a kUint4 or kUint8 matrix; y has `stride` floats a row.
   void (*matmul_quantized)(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int first_panel,
                            int last_panel, float* y, int64_t stride);
-  // The same for a kFloat32 matrix and float rows.
+  // The same for a matrix in float and float rows.
   void (*matmul_float)(const PackedMatrix& w, const float* x, int num_rows, int first_panel, int last_panel, float* y,
                        int64_t stride);
   // out = x / rms(x) * weight (Zhang and Sennrich, arXiv 1910.07467).

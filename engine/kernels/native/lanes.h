@@ -111,6 +111,44 @@ inline float half_to_float(uint16_t h) {
 #endif
 }
 
+// Sixteen weights of a panel's input, converted exactly.
+template <Format F>
+inline Lanes load_weights(const void* values, int64_t input) {
+  if constexpr (F == Format::kFloat32) {
+    return load(static_cast<const float*>(values) + input * kPanel);
+  } else {
+    const uint16_t* in = static_cast<const uint16_t*>(values) + input * kPanel;
+#if defined(__AVX512F__)
+    const __m256i packed = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in));
+    if constexpr (F == Format::kFloat16) return {{_mm512_cvtph_ps(packed)}};
+    return {{_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(packed), 16))}};
+#elif defined(__AVX2__)
+    Lanes out;
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      const __m128i packed = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 8 * i));
+      if constexpr (F == Format::kFloat16) {
+        out.part[i] = _mm256_cvtph_ps(packed);
+      } else {
+        out.part[i] = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(packed), 16));
+      }
+    }
+    return out;
+#else
+    float lanes[kPanel];
+    for (int i = 0; i < kPanel; ++i) {
+      if constexpr (F == Format::kFloat16) {
+        lanes[i] = half_to_float(in[i]);
+      } else {
+        const uint32_t bits = uint32_t(in[i]) << 16;
+        std::memcpy(&lanes[i], &bits, 4);
+      }
+    }
+    return load(lanes);
+#endif
+  }
+}
+
 constexpr float kRoundingMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to the nearest integer, ties to even
 
 // Nearest integer of |x| < 2^22.

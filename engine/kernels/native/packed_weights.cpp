@@ -28,6 +28,13 @@ float half_to_float(uint16_t h) {
   return out;
 }
 
+float bfloat16_to_float(uint16_t value) {
+  const uint32_t bits = uint32_t(value) << 16;
+  float out;
+  std::memcpy(&out, &bits, 4);
+  return out;
+}
+
 // Exact for the values used here (a float16 times -8 that stays in range).
 uint16_t half_times_minus_8(uint16_t h) {
   const uint32_t exponent = (h >> 10) & 31u;
@@ -89,6 +96,8 @@ OwnedRows::OwnedRows(int64_t num_rows, int64_t num_inputs) {
 
 Format format_of(const std::string& encoding, int num_inputs) {
   if (encoding == "F32") return Format::kFloat32;
+  if (encoding == "BF16") return Format::kBFloat16;
+  if (encoding == "F16") return Format::kFloat16;
   if (num_inputs % kBlock) throw std::invalid_argument("rows must be a multiple of 32 inputs");
   if (encoding == "Q4_0" || encoding == "Q4_1") return Format::kUint4;
   if (encoding == "Q8_0") return Format::kUint8;
@@ -101,8 +110,8 @@ void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int nu
   view.num_outputs = num_outputs;
   view.num_inputs = num_inputs;
   const size_t panels = size_t(num_panels(view));
-  if (format == Format::kFloat32) {
-    matrix.values = AlignedMemory(panels * size_t(num_inputs) * kPanel * sizeof(float));
+  if (is_float(format)) {
+    matrix.values = AlignedMemory(panels * size_t(num_inputs) * kPanel * size_t(value_bytes(format)));
   } else {
     matrix.values = AlignedMemory(panels * size_t(num_blocks(view)) * block_bytes(format));
   }
@@ -115,10 +124,11 @@ void pack_rows(OwnedMatrix& matrix, const std::string& encoding, const uint8_t* 
   if (format_of(encoding, num_inputs) != view.format) throw std::invalid_argument("mixed formats in one matrix");
   for (int r = 0; r < num_rows; ++r) {
     const int output = first_output + r, panel = output / kPanel, lane = output % kPanel;
-    if (view.format == Format::kFloat32) {
-      const uint8_t* row = data + size_t(r) * num_inputs * 4;
-      float* out = reinterpret_cast<float*>(matrix.values.data()) + size_t(panel) * num_inputs * kPanel + lane;
-      for (int k = 0; k < num_inputs; ++k) std::memcpy(out + size_t(k) * kPanel, row + size_t(k) * 4, 4);
+    if (is_float(view.format)) {
+      const size_t size = size_t(value_bytes(view.format));
+      const uint8_t* row = data + size_t(r) * num_inputs * size;
+      uint8_t* out = matrix.values.data() + (size_t(panel) * num_inputs * kPanel + lane) * size;
+      for (int k = 0; k < num_inputs; ++k) std::memcpy(out + k * kPanel * size, row + k * size, size);
       continue;
     }
     const int file_bytes = encoding == "Q4_0" ? 18 : encoding == "Q4_1" ? 20 : 34;
@@ -151,9 +161,18 @@ void pack_rows(OwnedMatrix& matrix, const std::string& encoding, const uint8_t* 
 
 void unpack_row(const PackedMatrix& matrix, int output, float* out) {
   const int panel = output / kPanel, lane = output % kPanel;
+  const size_t first_value = size_t(panel) * matrix.num_inputs * kPanel + lane;
   if (matrix.format == Format::kFloat32) {
-    const float* in = static_cast<const float*>(matrix.values) + size_t(panel) * matrix.num_inputs * kPanel + lane;
+    const float* in = static_cast<const float*>(matrix.values) + first_value;
     for (int k = 0; k < matrix.num_inputs; ++k) out[k] = in[size_t(k) * kPanel];
+    return;
+  }
+  if (is_float(matrix.format)) {
+    const uint16_t* in = static_cast<const uint16_t*>(matrix.values) + first_value;
+    for (int k = 0; k < matrix.num_inputs; ++k) {
+      const uint16_t value = in[size_t(k) * kPanel];
+      out[k] = matrix.format == Format::kFloat16 ? half_to_float(value) : bfloat16_to_float(value);
+    }
     return;
   }
   const uint8_t* in = static_cast<const uint8_t*>(matrix.values);

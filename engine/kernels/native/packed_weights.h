@@ -40,8 +40,8 @@ struct OwnedRows {
   AlignedMemory values, scales, sums, corrections;
 };
 
-// Packs rows of `encoding` (`F32`, `Q8_0`, `Q4_0`, `Q4_1`) as outputs first_output...; throws std::invalid_argument for
-// anything else. No value changes: all three block formats have an exact packed form.
+// Packs rows of `encoding` (`F32`, `F16`, `BF16`, `Q8_0`, `Q4_0`, `Q4_1`) as outputs first_output...; throws std::invalid_argument for
+// anything else. No value changes: every one of them has an exact packed form.
 void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int num_inputs);
 void pack_rows(OwnedMatrix& matrix, const std::string& encoding, const uint8_t* data, int first_output, int num_rows);
 Format format_of(const std::string& encoding, int num_inputs);

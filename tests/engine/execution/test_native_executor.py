@@ -80,10 +80,20 @@ def test_native_executor_packed_weights_stay_near_exact_reference(encoding: str,
     assert largest_difference(floats, exact) < 1e-4
 
 
+@pytest.mark.parametrize("encoding", ["F16", "BF16"])
+def test_native_executor_half_precision_weights_are_exact(encoding: str) -> None:
+    weights = quantized_weights(PACKABLE_SPEC, encoding)
+    exact, ours = oracle_run(PACKABLE_SPEC, weights), native_run(PACKABLE_SPEC, weights)
+    expected = exact.generate(exact.add("a", prompt(37), all_rows=True), 8)
+    assert ours.generate(ours.add("a", prompt(37), all_rows=True), 8) == expected
+    assert largest_difference(ours, exact) < 1e-4
+
+
 def test_native_executor_dtype_name_is_the_precision_of_most_weights() -> None:
     weights = quantized_weights(PACKABLE_SPEC, "Q8_0")
     assert native_executor(PACKABLE_SPEC, weights).dtype_name == "Q8_0"
     assert native_executor(PACKABLE_SPEC, weights, exact=True).dtype_name == "float32"
+    assert native_executor(PACKABLE_SPEC, quantized_weights(PACKABLE_SPEC, "BF16")).dtype_name == "BF16"
 
 
 def test_native_executor_instruction_sets_agree_to_rounding() -> None:

@@ -37,6 +37,17 @@ def test_float_matmul_odd_shapes_match_numpy(kernels: NativeKernels, rows: int, 
     np.testing.assert_allclose(kernels.matmul(x, weights, encoding="F32"), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("encoding", ["F16", "BF16"])
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (17, 64), (35, 7)])
+def test_half_precision_matmul_is_float_matmul_of_the_same_values(
+    kernels: NativeKernels, encoding: str, rows: int, outputs: int, inputs: int
+) -> None:
+    x, weights = noise(rows, inputs), quantized(noise(outputs, inputs, seed=1), encoding)
+    expected = kernels.matmul(x, dequantize_rows(weights, encoding), encoding="F32")
+    assert np.array_equal(kernels.matmul(x, weights, encoding=encoding), expected)
+
+
 @pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q8_0"])
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize(("outputs", "inputs"), [(1, 32), (17, 64), (35, 160)])
@@ -48,7 +59,7 @@ def test_quantized_matmul_odd_shapes_match_numpy(
     np.testing.assert_allclose(kernels.matmul(x, weights, encoding=encoding), expected, rtol=1e-4, atol=2e-4)
 
 
-@pytest.mark.parametrize("encoding", ["F32", "Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("encoding", ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0"])
 def test_matmul_row_has_the_same_bits_in_any_company(kernels: NativeKernels, encoding: str) -> None:
     x, weights = noise(41, 96), quantized(noise(50, 96, seed=1), encoding)
     together = kernels.matmul(x, weights, encoding=encoding)
@@ -58,7 +69,7 @@ def test_matmul_row_has_the_same_bits_in_any_company(kernels: NativeKernels, enc
             assert np.array_equal(part, together[first : first + count]), (first, count)
 
 
-@pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("encoding", ["F16", "BF16", "Q4_0", "Q4_1", "Q8_0"])
 def test_packing_changes_no_value(encoding: str) -> None:
     weights = quantized(noise(35, 64) * 3, encoding)
     kernels = NativeKernels(native_library(), "portable")
