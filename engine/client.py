@@ -290,7 +290,8 @@ class AsyncEngine:
         self._settled.set()
 
     def _give_up(self, end: LifeEnd) -> None:
-        log.error("the engine stays down: %s", end.reason)
+        if end.final is None or self.info is not None:  # what can't be loaded at first is raised by wait_ready()
+            log.error("the engine stays down: %s", end.reason)
         self._state, self._reason = EngineState.FAILED, end.reason
         self._failure = end.final or EngineUnavailableError(f"the engine was lost too often: {end.reason}")
 

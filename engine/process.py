@@ -6,7 +6,6 @@ and ends on Shutdown, or as soon as the parent's end of the channel is closed, e
 """
 
 import argparse
-import gc
 import logging
 import os
 import select
@@ -18,6 +17,7 @@ import threading
 from engine.clock import Clock, SystemClock
 from engine.config import EngineConfig
 from engine.engine_loop import SteppableCore
+from engine.garbage import settle_garbage_collector
 from engine.messages import EngineInfo
 from engine.process_environment import set_compute_threads, wait_without_spinning
 from engine.serving import Progress, serve
@@ -26,18 +26,13 @@ EXIT_ORPHANED = 3
 
 
 def build_real_core(config: EngineConfig, clock: Clock, progress: Progress) -> tuple[SteppableCore, EngineInfo]:
-    """Load the configured model; imports torch, and so only now, after the environment has been set.
-
-    What is loaded by then lives as long as the process, so it is taken out of the garbage collector's sight: a full
-    collection, which may come in the middle of any step, else walks all of torch (109 ms against less than 1).
-    """
+    """Load the configured model; imports torch, and so only now, after the environment has been set."""
     set_compute_threads(config.threads)
     wait_without_spinning()
     from engine.build import build_core
 
     core = build_core(config, clock, progress)
-    gc.collect()
-    gc.freeze()
+    settle_garbage_collector()
     return core
 
 

@@ -326,14 +326,19 @@ class Scheduler:
         assert len(sampled) == len(rows), f"{len(rows)} rows were asked for, {len(sampled)} came back"
         outputs: list[ChoiceOutput] = []
         num_rows, last = len(rows), 0
+        # Decodes come first and have a row at least: as many rows as entries, the last one a decode, means one each.
+        has_one_row_each = num_rows == len(schedule.entries) and num_rows > 0 and schedule.entries[-1].is_decode
         records, running, block_size = self._records, SequenceStatus.RUNNING, self.blocks.block_size
         said: list[TokenCount] = []  # tokens of plain decodes whose event is still to come
         full: list[Sequence] = []  # those of them that have filled a block
         self.blocks.note_computed(schedule.num_tokens)
         for entry in schedule.entries:
             seq, first = entry.seq, last
-            while last < num_rows and rows[last].seq is seq:
+            if has_one_row_each:
                 last += 1
+            else:
+                while last < num_rows and rows[last].seq is seq:
+                    last += 1
             if seq.status is not running:  # failed with a sibling earlier in this loop
                 self.blocks.note_computed(-entry.num_tokens)
                 continue
@@ -377,6 +382,7 @@ class Scheduler:
             else:
                 self.blocks.publish(seq)
         self._say_decodes(said, full)
+        assert last == num_rows, f"{num_rows} rows for entries that have {last}"
         return outputs
 
     def _say_decodes(self, said: list[TokenCount], full: list[Sequence]) -> None:

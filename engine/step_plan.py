@@ -13,7 +13,7 @@ class StepPlan:
         max_tokens: the step's budget.
 
     Attributes:
-        decodes: sequences past their prefill, one token each.
+        decodes: sequences past their prefill, one token each, in order.
         chunks: prefill chunks.
         is_short: whether somebody running gave way; then it isn't the moment to admit more.
     """
@@ -23,7 +23,7 @@ class StepPlan:
     def __init__(self, max_tokens: int) -> None:
         self._max_tokens = max_tokens
         self._num_chunk_tokens = 0
-        self.decodes: dict[Sequence, ScheduledSequence] = {}
+        self.decodes: list[ScheduledSequence] = []
         self.chunks: dict[Sequence, ScheduledSequence] = {}
         self.is_short = False
 
@@ -35,17 +35,17 @@ class StepPlan:
     @property
     def entries(self) -> tuple[ScheduledSequence, ...]:
         """Everything planned, in execution order."""
-        return (*self.decodes.values(), *self.chunks.values())
+        return (*self.decodes, *self.chunks.values())
 
     def add_decodes(self, seqs: Iterable[Sequence]) -> None:
         """Give each of these sequences, all past their prefill, a token."""
-        self.decodes = {seq: ScheduledSequence(seq, seq.num_computed_tokens, 1, True, True) for seq in seqs}
+        self.decodes = [ScheduledSequence(seq, seq.num_computed_tokens, 1, True, True) for seq in seqs]
 
     def add(self, seq: Sequence, num_tokens: int) -> None:
         """Give a sequence its next tokens."""
         start = seq.num_computed_tokens
         if not seq.is_prefilling:
-            self.decodes[seq] = ScheduledSequence(seq, start, 1, True, True)
+            self.decodes.append(ScheduledSequence(seq, start, 1, True, True))
             return
         stop = start + num_tokens
         num_recomputed = max(0, min(stop, seq.max_computed_tokens) - start)
@@ -54,10 +54,13 @@ class StepPlan:
 
     def drop(self, seq: Sequence) -> None:
         """Take back what a sequence was given, if anything."""
-        if self.decodes.pop(seq, None) is None:
-            entry = self.chunks.pop(seq, None)
-            if entry is not None:
-                self._num_chunk_tokens -= entry.num_tokens
+        chunk = self.chunks.pop(seq, None)
+        if chunk is not None:
+            self._num_chunk_tokens -= chunk.num_tokens
+            return
+        place = next((i for i, entry in enumerate(self.decodes) if entry.seq is seq), None)
+        if place is not None:
+            del self.decodes[place]
 
     def incomplete(self) -> Iterator[Sequence]:
         """Yield those whose prefill goes on after this step: as a rule the last one only, whom the budget cut short."""

@@ -6,6 +6,7 @@ costs a few milliseconds.
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -30,6 +31,19 @@ def fail(message: str, code: int = 1) -> NoReturn:
     raise SystemExit(code)
 
 
+def end_on_signals() -> None:
+    """From now on Ctrl-C and SIGTERM end this process in one line, and with it the step that it waits for."""
+
+    def end(number: int, _: object) -> NoReturn:
+        for later in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(later, signal.SIG_IGN)  # it is ending already
+        print("stopped", file=sys.stderr)
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+
+
 def _fingerprint(extras: tuple[str, ...]) -> str:
     digest = hashlib.sha256((ROOT / "pyproject.toml").read_bytes())
     digest.update(repr((sorted(extras), sys.version_info[:3], str(ROOT))).encode())
@@ -44,14 +58,20 @@ def _run(command: list[str], *, what: str, quiet: bool) -> None:
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
     tail: deque[str] = deque(maxlen=15)
-    for line in process.stdout:
-        tail.append(line)
-        words = line.split()
-        if not quiet and words and words[0] in ("Downloading", "Building", "Installing"):
-            print(f"[setup]   {line.strip()[:110]}", flush=True)
-    if process.wait():
+    try:
+        for line in process.stdout:
+            tail.append(line)
+            words = line.split()
+            if not quiet and words and words[0] in ("Downloading", "Building", "Installing"):
+                print(f"[setup]   {line.strip()[:110]}", flush=True)
+        code = process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    if code:
         print("".join(tail), file=sys.stderr, end="")
-        fail(f"{what} failed (exit code {process.returncode}): {' '.join(command)}")
+        fail(f"{what} failed (exit code {code}): {' '.join(command)}")
     if not quiet:
         print(f"[setup] {what}: done in {time.monotonic() - started:.0f} s", flush=True)
 

@@ -10,9 +10,20 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
+EXIT_USAGE = 2  # a child that ends so was asked for something impossible, and its last line says what
+
 
 class StartError(Exception):
-    """A child did not come up; the message is one line."""
+    """A child did not come up.
+
+    Args:
+        message: one line.
+        exit_code: what it ended with; None when it didn't end by itself.
+    """
+
+    def __init__(self, message: str, *, exit_code: int | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 def port_is_free(host: str, port: int) -> bool:
@@ -90,7 +101,10 @@ class Child:
         while time.monotonic() - started < timeout_s:
             code = self.poll()
             if code is not None:
-                raise StartError(f"{self.name} ended with exit code {code}: {self.last_lines(1) or 'no output'}")
+                said = self.last_lines(1).removeprefix("error: ")
+                if code == EXIT_USAGE and said:
+                    raise StartError(said, exit_code=code)
+                raise StartError(f"{self.name} ended with exit code {code}: {said or 'no output'}", exit_code=code)
             try:
                 with urllib.request.urlopen(self.ready_url, timeout=2) as response:
                     if response.status == 200:

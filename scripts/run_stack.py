@@ -18,9 +18,9 @@ import time
 import webbrowser
 from pathlib import Path
 
-from bootstrap import ROOT, fail, reexec_inside
+from bootstrap import ROOT, end_on_signals, fail, reexec_inside
 from build_kernels import build_kernels
-from children import Child, StartError, free_ports, port_is_free
+from children import EXIT_USAGE, Child, StartError, free_ports, port_is_free
 from smoke import run_smoke
 
 HOST = "127.0.0.1"
@@ -56,6 +56,12 @@ class Stack:
         self.children = children
         self.quiet = quiet
         self.stopping = threading.Event()
+        self.signal_number = 0
+
+    def on_signal(self, number: int, _: object) -> None:
+        """Stop, in order, as soon as what runs now allows it."""
+        self.signal_number = number
+        self.stopping.set()
 
     def say(self, text: str) -> None:
         if not self.quiet:
@@ -105,12 +111,12 @@ def build_stack(args: argparse.Namespace, artifacts: Path) -> tuple[list[Child],
     python = sys.executable
     logs = artifacts / "logs"
     urls = {"service": f"http://{HOST}:{args.port}"}
-    serve = [python, "-m", "service.cli", "serve", "--host", HOST, "--port", str(args.port)]
+    serve = [python, "-P", "-m", "service.cli", "serve", "--host", HOST, "--port", str(args.port)]
     serve += ["--model", args.model, "--device", args.device, *args.engine_flags]
     children = [Child("service", serve, f"{urls['service']}/ready", logs / "service.log", stop_grace_s=40.0)]
     if not args.no_dashboard:
         urls["dashboard"] = f"http://{HOST}:{args.dashboard_port}"
-        command = [python, "-m", "dashboard.main", "--host", HOST, "--port", str(args.dashboard_port)]
+        command = [python, "-P", "-m", "dashboard.main", "--host", HOST, "--port", str(args.dashboard_port)]
         command += ["--service-url", urls["service"]]
         children.append(
             Child("dashboard", command, f"{urls['dashboard']}/healthz", logs / "dashboard.log", required=False)
@@ -132,7 +138,7 @@ def build_stack(args: argparse.Namespace, artifacts: Path) -> tuple[list[Child],
 
 
 def check_ports(args: argparse.Namespace) -> None:
-    """Refuse a busy port in one line, before anything is started."""
+    """Refuse a busy port in one line, before anything is installed or started."""
     wanted = [("--port", args.port)]
     if not args.no_dashboard:
         wanted.append(("--dashboard-port", args.dashboard_port))
@@ -148,11 +154,17 @@ def check_ports(args: argparse.Namespace) -> None:
         fail(f"the ports must differ, got {', '.join(f'{flag} {port}' for flag, port in wanted)}", 2)
 
 
+def check_model(name: str) -> None:
+    """Refuse a missing file in one line, before anything is installed."""
+    if name.endswith(".gguf") and not os.path.exists(name):
+        fail(f"{name}: no such file", EXIT_USAGE)
+
+
 def fetch_model(name: str, *, quiet: bool) -> None:
     """Make sure that a named model is in the cache; a path or `random:` needs nothing."""
     if name.startswith("random:") or os.path.exists(name) or name.endswith(".gguf") or "/" in name:
         return
-    command = [sys.executable, "-m", "service.cli", "models", "pull", name]
+    command = [sys.executable, "-P", "-m", "service.cli", "models", "pull", name]
     result = subprocess.run([*command, *(["--json"] if quiet else [])], stdout=subprocess.DEVNULL if quiet else None)
     if result.returncode:
         fail(f"the model {name!r} could not be fetched", result.returncode)
@@ -175,7 +187,8 @@ def print_addresses(urls: dict[str, str], prometheus_missing: bool) -> None:
         print("  prometheus  not found on PATH (optional)")
     print("\nTry it:\n")
     print(f"  curl -N {urls['service']}/v1/chat/completions -H 'Content-Type: application/json' \\")
-    print('    -d \'{"messages": [{"role": "user", "content": "What is the capital of France?"}], "stream": true}\'')
+    print('    -d \'{"messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0,')
+    print('         "stream": true}\'')
     print("\nCtrl-C stops everything.\n", flush=True)
 
 
@@ -198,8 +211,11 @@ def report_smoke(urls: dict[str, str], as_json: bool, started: float) -> int:
 def main() -> int:
     started = time.monotonic()
     args = parse_arguments()
+    end_on_signals()
+    if not args.setup_only and not args.smoke:
+        check_ports(args)
+    check_model(args.model)
     reexec_inside(quiet=args.json)
-    os.chdir(ROOT)
     prepare_kernels(quiet=args.json)
     fetch_model(args.model, quiet=args.json)
     if args.setup_only:
@@ -208,13 +224,12 @@ def main() -> int:
         return 0
     if args.smoke:
         args.port, args.dashboard_port, args.prometheus_port = free_ports(HOST, 3)
-    check_ports(args)
     artifacts = ROOT / "artifacts" / (f"smoke-{os.getpid()}" if args.smoke else "stack")
     artifacts.mkdir(parents=True, exist_ok=True)
     children, urls = build_stack(args, artifacts)
     stack = Stack(children, quiet=args.json)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stack.stopping.set())
+        signal.signal(number, stack.on_signal)
     try:
         stack.start()
         urls = {name: url for name, url in urls.items() if name in {child.name for child in stack.children}}
@@ -228,8 +243,11 @@ def main() -> int:
             webbrowser.open(urls["dashboard"])
         return stack.supervise()
     except StartError as error:
+        if stack.stopping.is_set():
+            print("stopped", file=sys.stderr)
+            return 128 + stack.signal_number
         print(f"error: {error}", file=sys.stderr)
-        return 1
+        return EXIT_USAGE if error.exit_code == EXIT_USAGE else 1
     finally:
         stack.stop()
         if args.smoke:

@@ -55,16 +55,21 @@ class ChatClient:
         """Yield the pieces of one answer.
 
         Raises:
-            ChatFailedError: the server refused, failed, or ended the stream before the answer was complete.
-            httpx.HTTPError: the connection failed.
+            ChatFailedError: the server can't be reached, refused, failed, or ended the stream before the answer was
+                complete.
+            httpx.HTTPError: the connection broke.
         """
         self.last_speed = ""
         body = {**self._fields, "messages": list(messages)}
-        with self._http.stream("POST", "/v1/chat/completions", json=body) as response:
-            if response.status_code != 200:
-                response.read()
-                raise ChatFailedError(_error_message(response.text, response.status_code))
-            yield from self._pieces(response.iter_lines())
+        try:
+            with self._http.stream("POST", "/v1/chat/completions", json=body) as response:
+                if response.status_code != 200:
+                    response.read()
+                    raise ChatFailedError(_error_message(response.text, response.status_code))
+                yield from self._pieces(response.iter_lines())
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            message = f"no server answers at {self._http.base_url} ({error}); is it running? --url names another"
+            raise ChatFailedError(message) from None
 
     def _pieces(self, lines: Iterator[str]) -> Iterator[str]:
         for line in lines:

@@ -14,12 +14,37 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 MAX_HEAD_BYTES = 65_536
+HEAD_TIMEOUT_S = 30.0
 
 _UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
 
 
+class BoundedHttpTools(HttpToolsProtocol):
+    """httptools takes in a head of any length, on a kept connection too; here a longer one ends the connection."""
+
+    _num_head_bytes = 0
+    _is_in_head = False
+
+    def on_message_begin(self) -> None:
+        self._is_in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._num_head_bytes = self._num_head_bytes + len(data) if self._is_in_head else 0
+        if self._num_head_bytes > MAX_HEAD_BYTES:
+            self.transport.close()
+
+
 class ChoosingProtocol(asyncio.Protocol):
-    """Reads the head of a connection's first request, then hands the connection over for good."""
+    """Reads the head of a connection's first request, then hands the connection over for good.
+
+    A client that has not sent the whole head after HEAD_TIMEOUT_S is cut off, however slowly it goes on.
+    """
 
     def __init__(
         self,
@@ -37,14 +62,17 @@ class ChoosingProtocol(asyncio.Protocol):
         self._connections: set[Any] = server_state.connections
         self._transport: asyncio.Transport | None = None
         self._head = b""
+        self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport), transport
         self._transport = transport
         self._connections.add(self)
+        self._timer = asyncio.get_running_loop().call_later(HEAD_TIMEOUT_S, transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.discard(self)
+        self._stop_timer()
 
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
@@ -53,12 +81,17 @@ class ChoosingProtocol(asyncio.Protocol):
         if not end and len(head) <= MAX_HEAD_BYTES:
             return
         # h11 also refuses a head without end, which httptools would take in for ever.
-        kind = HttpToolsProtocol if end and not _UPGRADE.search(head) else H11Protocol
+        self._stop_timer()
+        kind = BoundedHttpTools if end and not _UPGRADE.search(head) else H11Protocol
         protocol = kind(**self._arguments)
         self._connections.discard(self)
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
         protocol.data_received(self._head)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     def eof_received(self) -> None:
         """Let the transport close: nothing was asked."""

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,11 @@ def run(args: argparse.Namespace) -> int:
     except (ModelLoadError, ConfigError) as error:
         return _fail(error.message, EXIT_USAGE)
     except OSError as error:
-        return _fail(f"can't listen on {settings.host}:{settings.port}: {error.strerror or error}", EXIT_FAILED)
+        return _fail(f"can't listen on {settings.host}:{settings.port}: {_reason(error)}", EXIT_FAILED)
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)  # strerror repeats the address
 
 
 def _fail(message: str, code: int) -> int:

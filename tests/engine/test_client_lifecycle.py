@@ -83,7 +83,9 @@ def assert_stream_is_whole(stream: list[Event]) -> None:
 
 
 @pytest.mark.parametrize("error", [ModelLoadError("`magic` is wrong"), ConfigError("`dtype` is unknown")])
-def test_start_model_that_cannot_load_fails_for_good_with_its_error(error: PellucidError) -> None:
+def test_start_model_that_cannot_load_fails_for_good_with_its_error(
+    error: PellucidError, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         fake, events = FakeEngine(), []
         fake.load_error = error
@@ -101,6 +103,7 @@ def test_start_model_that_cannot_load_fails_for_good_with_its_error(error: Pellu
         assert events == []
 
     asyncio.run(main())
+    assert caplog.records == []  # whoever waits for it says it, once
 
 
 def test_start_loader_that_raises_something_unforeseen_fails_for_good_and_names_it(

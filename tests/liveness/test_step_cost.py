@@ -5,9 +5,11 @@ by is first evicted from it. A shared, busy machine can only add to a step's tim
 compared, and the median is printed beside it.
 """
 
+import gc
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FrameType
 
@@ -18,6 +20,7 @@ from engine.config import SchedulerConfig
 from engine.core import EngineCore
 from engine.events import BlockEvicted, EventLog, StepFinished
 from engine.execution.simulated_executor import ScriptedLogits, hashed_tokens, scripted_runner
+from engine.garbage import settle_garbage_collector
 from engine.kv.block_manager import BlockManager
 from engine.sampling_params import SamplingParams
 from engine.scheduler import Scheduler
@@ -110,6 +113,15 @@ def loaded_engine(num_tree_blocks: int, *, num_spare_blocks: int = 0) -> Loaded:
     loaded.costs_us.clear()
     loaded.num_evicted = 0
     return loaded
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _garbage_as_in_the_engines_process() -> Iterator[None]:
+    before = gc.get_threshold()
+    settle_garbage_collector()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
 
 
 @pytest.fixture(scope="module")

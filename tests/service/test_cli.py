@@ -1,5 +1,8 @@
 """The command line in-process: bad models, bad flags, help, the small commands."""
 
+import errno
+import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -127,6 +130,15 @@ def test_chat_without_a_server_is_exit_code_one(capsys: pytest.CaptureFixture[st
     code, _, lines = run(capsys, "chat", "--url", "http://127.0.0.1:1", "hi")
     assert code == 1
     assert len(lines) == 1
+    assert lines[0].startswith("error: no server answers at http://127.0.0.1:1")
+
+
+def test_serve_on_a_busy_port_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, lines = run(capsys, "serve", "--log-level", "error", "--model", "random:tiny", "--port", str(port))
+    assert code == 1
+    assert lines == [f"error: can't listen on 127.0.0.1:{port}: {os.strerror(errno.EADDRINUSE)}"]
 
 
 def test_chat_talks_until_it_is_told_to_exit(

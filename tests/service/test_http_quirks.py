@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from service import http_protocol
 from tests.support.http_calls import CHAT, chat
 from tests.support.scripted_service import Served, emits, serve
 
@@ -71,6 +72,47 @@ def test_head_that_comes_in_pieces_is_read_whole(served: Served) -> None:
             connection.sock.sendall(head[index : index + 7])
         connection.sock.sendall(body)
         assert connection.sock.makefile("rb").read().startswith(b"HTTP/1.1 200")
+
+
+def test_client_that_never_ends_its_head_is_cut_off(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "HEAD_TIMEOUT_S", 0.1)
+    with served.connection() as connection:
+        connection.sock.sendall(b"GET /health HTTP/1.1\r\nx-slow: ")
+        assert connection.sock.recv(1) == b""
+
+
+def test_client_that_takes_long_over_its_body_is_not_cut_off(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "HEAD_TIMEOUT_S", 0.1)
+    body = json.dumps(chat()).encode()
+    head = (
+        f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        "expect: 100-continue\r\nconnection: close\r\n\r\n"
+    )
+    with served.connection() as connection:
+        connection.sock.sendall(head.encode())
+        assert connection.sock.recv(100).startswith(b"HTTP/1.1 100 Continue")
+        connection.sock.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            connection.sock.recv(1)
+        connection.sock.settimeout(20.0)
+        connection.sock.sendall(body)
+        assert connection.sock.makefile("rb").read().startswith(b"HTTP/1.1 200")
+
+
+def test_endless_head_of_a_later_request_ends_the_connection(served: Served) -> None:
+    with served.connection() as connection:
+        connection.sock.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert connection.sock.recv(1000).startswith(b"HTTP/1.1 200")
+        connection.sock.sendall(b"GET /health HTTP/1.1\r\nx-long: " + b"x" * 60_000)
+        try:
+            for _ in range(100):
+                connection.sock.sendall(b"x" * 60_000)
+        except (ConnectionResetError, BrokenPipeError):
+            return
+        try:
+            assert connection.sock.recv(1) == b""
+        except ConnectionResetError:
+            return
 
 
 def test_endless_head_is_refused(served: Served) -> None:
