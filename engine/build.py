@@ -11,6 +11,7 @@ from engine.errors import ConfigError
 from engine.events import EngineStarted, EventLog
 from engine.execution.executor import Executor, ModelRunner
 from engine.execution.native_executor import NativeExecutor
+from engine.execution.physical_cores import count_physical_cores
 from engine.execution.reference import ReferenceExecutor
 from engine.execution.torch_executor import TorchExecutor
 from engine.kernels.build import find_library
@@ -182,7 +183,7 @@ def _make_native_executor(model: LoadedModel, config: EngineConfig, scheduling: 
     library = find_library()
     if library is None:
         raise ConfigError("`executor` native needs its kernels built: run `python3 scripts/build_kernels.py`")
-    threads = config.threads or torch.get_num_threads()
+    threads = config.threads or count_physical_cores()
     # Sampling is torch's. Its idle threads spin for milliseconds, on the cores that the next step needs: measured, two
     # of them make a stream three times slower.
     torch.set_num_threads(1)
