@@ -36,7 +36,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--service-url", default="http://127.0.0.1:8100", help="base URL of the service (default: %(default)s)"
     )
-    parser.add_argument("--api-key-file", type=Path, help="file with the key to send to the service")
+    parser.add_argument("--api-key-file", type=Path, help="the service's key file; its first key is sent")
     args = parser.parse_args(argv)
     url = urlsplit(args.service_url)
     if url.scheme not in ("http", "https") or not url.hostname:
@@ -46,6 +46,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     if args.api_key_file is not None and not args.api_key_file.is_file():
         parser.error(f"`--api-key-file` must be a file, got {args.api_key_file}")
     return args
+
+
+def first_key(path: Path) -> str:
+    """Return the first key of a key file of the service: one a line, `#` begins a comment; "" when there is none."""
+    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+    return next((line for line in lines if line and not line.startswith("#")), "")
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -64,7 +70,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 async def serve(args: argparse.Namespace, bound: socket.socket) -> None:
     """Serve on a bound socket until told to stop."""
-    api_key = args.api_key_file.read_text().strip() if args.api_key_file is not None else ""
+    api_key = first_key(args.api_key_file) if args.api_key_file is not None else ""
     app = create_app(args.service_url, api_key=api_key)
     config = uvicorn.Config(
         app,

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from bootstrap import ROOT, end_on_signals, fail, reexec_inside
 from build_kernels import build_kernels
-from children import EXIT_USAGE, Child, StartError, free_ports, port_is_free
+from children import EXIT_USAGE, Child, StartError, free_ports
+from preflight import HOST, check_model, check_ports, key_file
 from smoke import run_smoke
 
-HOST = "127.0.0.1"
 DEFAULT_MODEL = "smollm2-135m-instruct"
 READY_TIMEOUT_S = 300.0
 
@@ -118,6 +118,8 @@ def build_stack(args: argparse.Namespace, artifacts: Path) -> tuple[list[Child],
         urls["dashboard"] = f"http://{HOST}:{args.dashboard_port}"
         command = [python, "-P", "-m", "dashboard.main", "--host", HOST, "--port", str(args.dashboard_port)]
         command += ["--service-url", urls["service"]]
+        keys = key_file(args.engine_flags)
+        command += ["--api-key-file", keys] if keys else []
         children.append(
             Child("dashboard", command, f"{urls['dashboard']}/healthz", logs / "dashboard.log", required=False)
         )
@@ -135,29 +137,6 @@ def build_stack(args: argparse.Namespace, artifacts: Path) -> tuple[list[Child],
             Child("prometheus", command, f"{urls['prometheus']}/-/ready", logs / "prometheus.log", required=False)
         )
     return children, urls
-
-
-def check_ports(args: argparse.Namespace) -> None:
-    """Refuse a busy port in one line, before anything is installed or started."""
-    wanted = [("--port", args.port)]
-    if not args.no_dashboard:
-        wanted.append(("--dashboard-port", args.dashboard_port))
-    if not args.no_prometheus and shutil.which("prometheus"):
-        wanted.append(("--prometheus-port", args.prometheus_port))
-    for flag, port in wanted:
-        if not 1 <= port <= 65535:
-            fail(f"{flag} must lie in 1..65535, got {port}", 2)
-        if not port_is_free(HOST, port):
-            fail(f"port {port} is in use; stop what listens there or choose another with {flag}", 1)
-    numbers = [port for _, port in wanted]
-    if len(set(numbers)) != len(numbers):
-        fail(f"the ports must differ, got {', '.join(f'{flag} {port}' for flag, port in wanted)}", 2)
-
-
-def check_model(name: str) -> None:
-    """Refuse a missing file in one line, before anything is installed."""
-    if name.endswith(".gguf") and not os.path.exists(name):
-        fail(f"{name}: no such file", EXIT_USAGE)
 
 
 def fetch_model(name: str, *, quiet: bool) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dashboard.main import main
+from dashboard.main import first_key, main
 from tests.support.loopback import serving
 from tests.support.stub_service import Stub
 
@@ -91,3 +91,12 @@ def test_bad_argument_is_named_and_ends_with_exit_code_2(
         main(arguments)
     assert exit_info.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "key"), [("# of the team\n\nsk-one\nsk-two\n", "sk-one"), ("sk-one", "sk-one"), ("# none\n", "")]
+)
+def test_first_key_of_the_services_key_file_is_sent(tmp_path: Path, text: str, key: str) -> None:
+    path = tmp_path / "keys.txt"
+    path.write_text(text)
+    assert first_key(path) == key

@@ -15,6 +15,7 @@ SCRIPTS = ROOT / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
 from children import Child, StartError  # noqa: E402
+from preflight import key_file  # noqa: E402
 
 ENDS_WITH = "import sys; print(sys.argv[2], file=sys.stderr); sys.exit(int(sys.argv[1]))"
 INSTALLS = """
@@ -95,3 +96,15 @@ def is_alive(pid: int) -> bool:
         if subprocess.run(["ps", "-p", str(pid)], capture_output=True, check=False).returncode:
             return False
     return True
+
+
+@pytest.mark.parametrize(
+    ("flags", "found"),
+    [
+        (["--max-num-seqs", "4", "--api-key-file", "keys.txt"], "keys.txt"),
+        (["--api-key-file=keys.txt"], "keys.txt"),
+        (["--max-num-seqs", "4"], ""),
+    ],
+)
+def test_key_file_of_the_service_is_found_for_the_dashboard(flags: list[str], found: str) -> None:
+    assert key_file(flags) == found
