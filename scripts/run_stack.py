@@ -101,7 +101,7 @@ class Stack:
 
     def stop(self) -> None:
         for child in reversed(self.children):
-            if child.poll() is None:
+            if child.process is not None and child.poll() is None:
                 self.say(f"[{child.name}] stopping")
             child.stop()
 

@@ -16,6 +16,7 @@ sys.path.insert(0, str(SCRIPTS))
 
 from children import Child, StartError  # noqa: E402
 from preflight import key_file  # noqa: E402
+from run_stack import Stack  # noqa: E402
 
 ENDS_WITH = "import sys; print(sys.argv[2], file=sys.stderr); sys.exit(int(sys.argv[1]))"
 INSTALLS = """
@@ -108,3 +109,12 @@ def is_alive(pid: int) -> bool:
 )
 def test_key_file_of_the_service_is_found_for_the_dashboard(flags: list[str], found: str) -> None:
     assert key_file(flags) == found
+
+
+def test_stop_tells_only_of_children_that_were_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    started, waiting = child(tmp_path, "-c", STEP), child(tmp_path, "-c", STEP)
+    waiting.name = "dashboard"
+    started.start()
+    Stack([started, waiting], quiet=False).stop()
+    assert capsys.readouterr().out == "[service] stopping\n"
+    assert started.poll() == -signal.SIGTERM
