@@ -118,6 +118,11 @@ class Child:
                 raise StartError(f"stopped while {self.name} was starting")
         raise StartError(f"{self.name} was not ready after {timeout_s:.0f} s ({reason}); log: {self.log_path}")
 
+    def kill(self) -> None:
+        """End it at once, if it was started and runs."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+
     def stop(self) -> int | None:
         """Ask, wait `stop_grace_s`, kill; return the exit code."""
         if self.process is None:

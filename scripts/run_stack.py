@@ -59,7 +59,10 @@ class Stack:
         self.signal_number = 0
 
     def on_signal(self, number: int, _: object) -> None:
-        """Stop, in order, as soon as what runs now allows it."""
+        """Stop, in order, as soon as what runs now allows it; the second time, end everything at once."""
+        if self.stopping.is_set():
+            for child in self.children:
+                child.kill()
         self.signal_number = number
         self.stopping.set()
 
@@ -102,7 +105,8 @@ class Stack:
     def stop(self) -> None:
         for child in reversed(self.children):
             if child.process is not None and child.poll() is None:
-                self.say(f"[{child.name}] stopping")
+                patience = ", once running answers are done; Ctrl-C again ends them" if child.stop_grace_s > 30 else ""
+                self.say(f"[{child.name}] stopping{patience}")
             child.stop()
 
 

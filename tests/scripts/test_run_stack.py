@@ -118,3 +118,21 @@ def test_stop_tells_only_of_children_that_were_started(tmp_path: Path, capsys: p
     Stack([started, waiting], quiet=False).stop()
     assert capsys.readouterr().out == "[service] stopping\n"
     assert started.poll() == -signal.SIGTERM
+
+
+def test_second_signal_ends_children_that_drain(tmp_path: Path) -> None:
+    deaf = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+    )
+    one = child(tmp_path, "-c", deaf)
+    one.start()
+    while "deaf" not in one.last_lines():
+        time.sleep(0.01)
+    stack = Stack([one], quiet=True)
+    stack.on_signal(signal.SIGINT, None)
+    stopping = threading.Thread(target=stack.stop)
+    stopping.start()
+    assert one.poll() is None
+    stack.on_signal(signal.SIGINT, None)
+    stopping.join(timeout=10.0)
+    assert one.poll() == -signal.SIGKILL
