@@ -55,7 +55,9 @@ def _run(command: list[str], *, what: str, quiet: bool) -> None:
     started = time.monotonic()
     if not quiet:
         print(f"[setup] {what}", flush=True)
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
     assert process.stdout is not None
     tail: deque[str] = deque(maxlen=15)
     try:
@@ -66,7 +68,7 @@ def _run(command: list[str], *, what: str, quiet: bool) -> None:
                 print(f"[setup]   {line.strip()[:110]}", flush=True)
         code = process.wait()
     except BaseException:
-        process.terminate()
+        os.killpg(process.pid, signal.SIGTERM)  # pip works in children of its own
         process.wait()
         raise
     if code:

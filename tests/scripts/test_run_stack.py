@@ -25,8 +25,9 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import bootstrap
 bootstrap.end_on_signals()
-bootstrap._run([sys.executable, "-c", sys.argv[2]], what="a step", quiet=False)
+bootstrap._run([sys.executable, "-c", *sys.argv[2:]], what="a step", quiet=False)
 """
+STEP_IN_A_CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
 STEP = "import os, signal, time; print('Downloading', os.getpid(), flush=True); time.sleep(60)"
 
 
@@ -76,7 +77,7 @@ def test_run_stack_with_a_bad_flag_is_one_line_and_exit_code_two_before_anything
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_during_the_setup_ends_it_and_its_step_in_one_line(number: signal.Signals) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", INSTALLS, str(SCRIPTS), STEP],
+        [sys.executable, "-c", INSTALLS, str(SCRIPTS), STEP_IN_A_CHILD, STEP],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
     ) as process:  # fmt: skip
         assert process.stdout is not None
