@@ -170,7 +170,7 @@ def print_addresses(urls: dict[str, str], prometheus_missing: bool) -> None:
         print("  prometheus  not found on PATH (optional)")
     print("\nTry it:\n")
     print(f"  curl -N {urls['service']}/v1/chat/completions -H 'Content-Type: application/json' \\")
-    print('    -d \'{"messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0,')
+    print('    -d \'{"messages": [{"role": "user", "content": "Name the three primary colors."}], "temperature": 0,')
     print('         "stream": true}\'')
     print("\nCtrl-C stops everything.\n", flush=True)
 

@@ -113,7 +113,7 @@ def run_smoke(*, service_url: str, dashboard_url: str | None, prometheus_url: st
 
     def chat() -> str:
         model = json.loads(_get(f"{service_url}/v1/models")[2])["data"][0]["id"]
-        answer = stream_chat(service_url, model, "What is the capital of France?")
+        answer = stream_chat(service_url, model, "Name the three primary colors.")
         return f"{answer['num_tokens']} tokens, first after {answer['first_s']:.2f} s: {str(answer['text'])[:60]!r}"
 
     def unknown_route() -> str:
