@@ -233,7 +233,11 @@ class BlockReleased(Event, frozen=True, kw_only=True, tag="block_released"):
 
 
 class BlockEvicted(Event, frozen=True, kw_only=True, tag="block_evicted"):
-    """A cached block left the prefix tree; a block_freed follows. `reason` is `capacity` or `reset`."""
+    """A cached block left the prefix tree; a block_freed follows.
+
+    `reason` is `capacity` (room was needed), `reset` (the cache was cleared) or `fault` (its request failed, so its KV
+    may be damaged).
+    """
 
     block_id: int
     reason: str

@@ -5,6 +5,7 @@ slot object that the recorder holds on to, and prometheus_client only encodes. A
 can take, so no client text can ever become a series. Single-threaded, like the event loop that owns it.
 """
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ class HistogramSeries:
 S = TypeVar("S", CounterSeries, GaugeSeries, HistogramSeries)
 
 
-class Instrument(Generic[S]):
+class Instrument(ABC, Generic[S]):
     """One metric: name, help and its series.
 
     Args:
@@ -119,8 +120,9 @@ class Instrument(Generic[S]):
             for values in product(*(label.members for label in labels)):
                 self._series[values] = self._new()
 
+    @abstractmethod
     def _new(self) -> S:
-        raise NotImplementedError
+        """Return a series at its start."""
 
     def at(self, *values: str) -> S:
         """Return the series of these label values, each first brought into its closed set."""
@@ -136,9 +138,9 @@ class Instrument(Generic[S]):
         """Iterate over (label values, series)."""
         return iter(self._series.items())
 
+    @abstractmethod
     def family(self) -> Metric:
         """Return the current values in prometheus_client's form."""
-        raise NotImplementedError
 
     @property
     def label_names(self) -> list[str]:
