@@ -16,7 +16,8 @@ from engine.errors import ConfigError
 from engine.execution.forward_batch import ForwardBatch
 
 ABI_VERSION = 2
-INSTRUCTION_SETS = ("avx512", "avx2", "portable")  # best first
+KV_FORMATS = {"float32": 0, "bfloat16": 1, "float16": 2, "int8": 3}  # mirrors KvFormat in native/kv_layout.h
+INSTRUCTION_SETS = ("amx", "avx512", "avx2", "portable")  # best first
 
 LayerObserver = Callable[[int, NDArray[np.float32]], None]
 

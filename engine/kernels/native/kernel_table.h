@@ -102,10 +102,13 @@ struct KernelTable {
   void (*attention)(const AttentionTask& task, float* scratch);
   // Writes key and value [head_dim] of one token and head into `slot` of a piece, rounded to the cache's precision.
   void (*store_kv)(const KvLayout& layout, uint8_t* piece, int slot, const float* key, const float* value);
+  // The fastest integer dot products there are, for `rounds` rounds; returns the operations done.
+  int64_t (*integer_burst)(int64_t rounds);
 };
 
 const KernelTable* portable_kernels();
 const KernelTable* avx2_kernels();    // nullptr when not built
 const KernelTable* avx512_kernels();  // nullptr when not built
+const KernelTable* amx_kernels();     // nullptr when not built; AVX-512 with products in tile registers
 
 }  // namespace pellucid
