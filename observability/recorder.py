@@ -46,7 +46,7 @@ from observability.engine_book import EngineBook
 from observability.history import SLIDING_S, history_columns
 from observability.metrics import Metrics
 from observability.requests import RequestBook
-from observability.stats import SCHEMA, VERSION, Rings, RingStats, Stats, window_stats
+from observability.stats import SCHEMA, VERSION, Rings, RingStats, Stats, TracingStats, window_stats
 from observability.timeline import Outcome, RequestTimeline
 from observability.window import Gauges, Window
 
@@ -72,6 +72,7 @@ class Recorder:
         metrics: gets counts and observations; its gauges are refreshed from here before each exposition.
         ring_sizes: bounds of the memories.
         on_closed: told of each request of which nothing more will be known, while it is taken in.
+        tracing_stats: asked for what became of the spans.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Recorder:
         metrics: Metrics,
         ring_sizes: RingSizes | None = None,
         on_closed: Callable[[RequestTimeline], None] = lambda _: None,
+        tracing_stats: Callable[[], TracingStats] = TracingStats,
     ) -> None:
         sizes = ring_sizes if ring_sizes is not None else RingSizes()
         self._clock = clock
@@ -97,6 +99,7 @@ class Recorder:
             on_closed=on_closed,
         )
         self._events: deque[Event] = deque(maxlen=sizes.events)
+        self._tracing_stats = tracing_stats
         self._num_events = 0
         self._last_seq = 0
         self._handlers = self._dispatch_table()
@@ -187,6 +190,7 @@ class Recorder:
             window=window_stats(seconds[-WINDOW_S:]),
             history=history_columns(seconds, num_rows, self._wall_offset),
             rings=self._ring_stats(),
+            tracing=self._tracing_stats(),
         )
         body: dict[str, Any] = msgspec.to_builtins(stats)
         return body

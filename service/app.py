@@ -29,6 +29,7 @@ from service.routes.generating import GeneratingRoute
 from service.routes.models import ModelRoutes
 from service.routes.operations import OperationRoutes
 from service.routes.telemetry import TelemetryRoutes
+from service.routes.trace_telemetry import TraceRoutes
 from service.routes.tokens import TokenRoutes
 from service.services import Services
 
@@ -50,6 +51,8 @@ ROUTE_TEMPLATES = (
     "/telemetry/requests/{request_id}",
     "/telemetry/requests/{request_id}/cancel",
     "/telemetry/steps",
+    "/telemetry/traces",
+    "/telemetry/traces/{trace_id}",
 )
 EXPOSED_HEADERS = ("x-request-id", "x-client-request-id", "x-trace-id", "traceresponse", "x-ignored-params")
 
@@ -58,7 +61,15 @@ def create_app(services: Services, drain: Drain) -> Starlette:
     """Return the ASGI application over these services."""
     settings = services.settings
     routes = _routes(services, drain)
-    middleware = [Middleware(AccessMiddleware, routes=routes, metrics=services.metrics, clock=services.clock)]
+    middleware = [
+        Middleware(
+            AccessMiddleware,
+            routes=routes,
+            metrics=services.metrics,
+            tracing=services.tracing,
+            clock=services.clock,
+        )
+    ]
     if settings.cors_origins:
         middleware.append(
             Middleware(
@@ -81,7 +92,7 @@ def create_app(services: Services, drain: Drain) -> Starlette:
 def _routes(services: Services, drain: Drain) -> list[BaseRoute]:
     models, tokens = ModelRoutes(services), TokenRoutes(services)
     operations, telemetry = OperationRoutes(services), TelemetryRoutes(services)
-    admin = AdminRoutes(services, drain)
+    traces, admin = TraceRoutes(services), AdminRoutes(services, drain)
     return [
         Route("/v1/chat/completions", GeneratingRoute(services, ChatApi(services)), methods=["POST"]),
         Route("/v1/completions", GeneratingRoute(services, CompletionApi(services)), methods=["POST"]),
@@ -100,6 +111,8 @@ def _routes(services: Services, drain: Drain) -> list[BaseRoute]:
         Route("/telemetry/requests/{request_id}", telemetry.request),
         Route("/telemetry/requests/{request_id}/cancel", telemetry.cancel, methods=["POST"]),
         Route("/telemetry/steps", telemetry.steps),
+        Route("/telemetry/traces", traces.listing),
+        Route("/telemetry/traces/{trace_id}", traces.one),
     ]
 
 

@@ -22,6 +22,7 @@ from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import build_tokenizer
 from observability.metrics import Metrics
 from observability.recorder import Recorder
+from observability.tracing import Tracing
 from service.admission import Admission
 from service.app import ROUTE_TEMPLATES, create_app
 from service.drain import Drain
@@ -78,7 +79,11 @@ class _Service:
     async def run(self, sock: socket.socket) -> int:
         settings, clock = self._settings, self._clock
         metrics = Metrics(version=VERSION, routes=ROUTE_TEMPLATES)
-        recorder = Recorder(clock, metrics=metrics)
+        tracing = Tracing(clock, version=VERSION, sampling=settings.sampling, otlp=settings.otlp)
+        recorder = Recorder(
+            clock, metrics=metrics, on_closed=tracing.request_closed, tracing_stats=tracing.stats
+        )
+        metrics.follow_tracing(tracing)
         engine = await AsyncEngine.start(self._config, clock=clock, on_events=recorder.consume)
         recorder.follow_heartbeat(engine.heartbeat_age)
         async with engine:
@@ -87,6 +92,7 @@ class _Service:
                 prompts=self._prompts,
                 recorder=recorder,
                 metrics=metrics,
+                tracing=tracing,
                 settings=settings,
                 clock=clock,
                 admission=Admission(self._config.max_num_seqs + settings.max_queue),

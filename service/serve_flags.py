@@ -67,6 +67,8 @@ SERVICE_FLAGS = (
     Flag("--max-logprobs", int, _LIMITS.logprobs, "alternatives per position"),
     Flag("--max-bias-entries", int, _LIMITS.bias_entries, "entries of logit_bias"),
     Flag("--max-token-ids", int, _LIMITS.token_ids, "entries of stop_token_ids and bad_words"),
+    Flag("--log-content", switch, False, "prompts and answers may appear in spans; without it they never do"),
+    Flag("--telemetry-flush", float, 3.0, "seconds that queued spans get when the server stops (OTEL_* say where to)"),
     Flag("--log-level", str, "info", "what goes to stderr", LOG_LEVELS),
 )
 
@@ -105,7 +107,18 @@ def service_settings(values: Mapping[str, Any], environment: Mapping[str, str]) 
         ready_heartbeat_s=values["ready_heartbeat"],
         live_heartbeat_s=values["live_heartbeat"],
         text_threads=values["text_threads"],
+        log_content=values["log_content"],
+        otlp=_telemetry(otlp_settings, environment),
+        sampling=_telemetry(sampling, environment),
+        telemetry_flush_s=values["telemetry_flush"],
     )
+
+
+def _telemetry(read: Callable[[Mapping[str, str]], T], environment: Mapping[str, str]) -> T:
+    try:
+        return read(environment)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _api_keys(path: str, given: str) -> frozenset[str]:
