@@ -120,6 +120,8 @@ class Recorder:
                 handler(event)
         last = events[-1].t
         self._engine.heard(last)
+        if not (self._requests.num_running or self._requests.num_waiting):
+            self._engine.rest(last)
         self._window.set_gauges(last, self._gauges())
 
     def follow_heartbeat(self, age_s: Callable[[], float]) -> None:

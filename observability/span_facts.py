@@ -45,12 +45,14 @@ class GenerationFacts:
 
     Attributes:
         trace: of the HTTP request that it belongs to.
+        arrival: monotonic seconds when its body was parsed.
         request_model: the name the client gave, or the default one.
         attributes: the sampling parameters it gave, by the names of observability.genai.
         input_messages: as JSON in the form of the convention; "" unless content may be logged.
     """
 
     trace: TraceContext
+    arrival: float
     request_model: str
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
     input_messages: str = ""

@@ -89,10 +89,16 @@ class TraceList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of `/telemetry/traces/{trace_id}`: spans by start, parents first. `refused` spans were too many."""
+    """The body of `/telemetry/traces/{trace_id}`: spans by start, parents first.
+
+    Attributes:
+        in_flight: generations that are not over; their spans are not there yet, nor is their server span.
+        refused: spans beyond the bound of one trace.
+    """
 
     schema: str
     version: int
+    in_flight: list[str]
     trace: TraceSummary
     refused: int
     spans: list[SpanView]
@@ -128,15 +134,16 @@ def trace_list(ring: SpanRing, wanted: TraceFilter) -> dict[str, Any]:
     return cast(dict[str, Any], msgspec.to_builtins(body))
 
 
-def trace_detail(kept: KeptTrace) -> dict[str, Any]:
-    """Return all spans of one trace."""
-    origin = _start_ns(kept.spans)
+def trace_detail(kept: KeptTrace, *, in_flight: Sequence[str] = (), started_ns: int = 0) -> dict[str, Any]:
+    """Return all spans of one trace; `started_ns` is Unix epoch nanoseconds, for one that has no span yet."""
+    origin = _start_ns(kept.spans, started_ns)
     depth = _depths(kept.spans)
     spans = sorted(kept.spans, key=lambda span: (span.start_time or 0, depth[_id(span)]))
     body = TraceDetail(
         schema=SCHEMA,
         version=VERSION,
-        trace=_summary(kept),
+        in_flight=list(in_flight),
+        trace=_summary(kept, started_ns),
         refused=kept.num_refused,
         spans=[_span_view(span, origin) for span in spans],
     )
@@ -164,9 +171,10 @@ def _passes(summary: TraceSummary, wanted: TraceFilter) -> bool:
     )
 
 
-def _summary(kept: KeptTrace) -> TraceSummary:
+def _summary(kept: KeptTrace, started_ns: int = 0) -> TraceSummary:
     spans = kept.spans
-    start, end = _start_ns(spans), max(span.end_time or 0 for span in spans)
+    start = _start_ns(spans, started_ns)
+    end = max((span.end_time or 0 for span in spans), default=start)
     server = next((span for span in spans if span.kind is SpanKind.SERVER), None)
     generations = [span for span in spans if genai.OPERATION_NAME in _attributes(span)]
     errors = [_attributes(span)[error_attributes.ERROR_TYPE] for span in spans
@@ -219,8 +227,8 @@ def _depths(spans: Sequence[ReadableSpan]) -> dict[str, int]:
     return depths
 
 
-def _start_ns(spans: Sequence[ReadableSpan]) -> int:
-    return min(span.start_time or 0 for span in spans)
+def _start_ns(spans: Sequence[ReadableSpan], otherwise: int) -> int:
+    return min((span.start_time or 0 for span in spans), default=otherwise)
 
 
 def _id(span: ReadableSpan) -> str:

@@ -10,15 +10,16 @@ from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import ReadableSpan
 
 from engine.clock import Clock
+from observability.metrics import Metrics
 from observability.otlp_export import OtlpExport
 from observability.otlp_settings import OtlpSettings
 from observability.span_facts import Answered, GenerationFacts, HttpExchange
-from observability.span_ring import SpanRing, SpanRingSizes
+from observability.span_ring import KeptTrace, SpanRing, SpanRingSizes
+from observability.span_view import TraceFilter, trace_detail, trace_list
 from observability.spans import SpanProjection
 from observability.stats import RingStats, TracingStats
 from observability.timeline import RequestTimeline
 from observability.trace_context import Sampling, TraceContext, TraceContexts
-from observability.span_view import TraceFilter, trace_detail, trace_list
 
 UNKNOWN_SERVICE = "unknown_service"
 
@@ -50,13 +51,13 @@ class Tracing:
         ring_sizes: SpanRingSizes | None = None,
     ) -> None:
         resource = _resource(version)
+        self._wall_offset_ns = round((clock.wall() - clock.now()) * 1e9)
         self._contexts = TraceContexts(sampling)
-        self._projection = SpanProjection(
-            resource, version=version, wall_offset_ns=round((clock.wall() - clock.now()) * 1e9)
-        )
+        self._projection = SpanProjection(resource, version=version, wall_offset_ns=self._wall_offset_ns)
         self._ring = SpanRing(ring_sizes)
         self._export = OtlpExport(otlp, resource, version=version)
         self._open: dict[str, _Open] = {}
+        self._open_of: dict[str, list[str]] = {}  # by trace id
         self._num_spans = 0
 
     # --- what happens ---
@@ -74,6 +75,7 @@ class Tracing:
         """The recorder is about to be told of a request; it will close it whatever happens."""
         if facts.trace.is_sampled:
             self._open[request_id] = _Open(facts)
+            self._open_of.setdefault(facts.trace.trace_id, []).append(request_id)
 
     def generation_answered(self, request_id: str, answered: Answered) -> None:
         """Say what the answer was; a request that is closed already is left alone."""
@@ -86,8 +88,12 @@ class Tracing:
         self._export.observe(timeline)
         generation = self._open.pop(timeline.request_id, None)
         if generation is not None:
+            trace_id = generation.facts.trace.trace_id
+            self._open_of[trace_id].remove(timeline.request_id)
+            if not self._open_of[trace_id]:
+                del self._open_of[trace_id]
             spans = self._projection.generation(timeline, generation.facts, generation.answered)
-            self._keep(generation.facts.trace.trace_id, spans, is_generation=True)
+            self._keep(trace_id, spans, is_generation=True)
 
     def close(self, timeout_s: float) -> None:
         """Send what is queued, for at most so long; blocks, so call it from a thread of its own."""
@@ -95,34 +101,50 @@ class Tracing:
 
     # --- answers ---
 
-    def is_kept(self, trace_id: str) -> bool:
-        """Return whether `trace` knows it now."""
-        return trace_id in self._ring
+    def knows(self, trace_id: str) -> bool:
+        """Return whether `trace` has an answer now; an exemplar that doesn't is not worth showing."""
+        return trace_id in self._ring or trace_id in self._open_of
 
     def traces(self, wanted: TraceFilter) -> dict[str, Any]:
         """Return the body of `/telemetry/traces`."""
         return trace_list(self._ring, wanted)
 
     def trace(self, trace_id: str) -> dict[str, Any] | None:
-        """Return the body of `/telemetry/traces/{trace_id}`; None if it is unknown, forgotten or not over."""
+        """Return the body of `/telemetry/traces/{trace_id}`; None if it is unknown or forgotten."""
+        in_flight = self._open_of.get(trace_id, [])
         kept = self._ring.get(trace_id)
-        return None if kept is None else trace_detail(kept)
+        if kept is None and not in_flight:
+            return None
+        arrivals = [self._open[request_id].facts.arrival for request_id in in_flight]
+        return trace_detail(
+            kept or KeptTrace(trace_id),
+            in_flight=in_flight,
+            started_ns=self._wall_offset_ns + round(min(arrivals, default=0.0) * 1e9),
+        )
 
     def stats(self) -> TracingStats:
         """Return the tracing part of `GET /stats`."""
-        ring, export = self._ring, self._export
-        sizes = ring.sizes
+        ring, sizes = self._ring, self._ring.sizes
         return TracingStats(
             spans=self._num_spans,
-            exporting=export.endpoint != "",
-            spans_exported=export.num_exported,
-            spans_dropped={**export.dropped(), "trace_full": ring.num_refused},
+            exporting=self._export.endpoint != "",
+            spans_exported=self._export.num_exported,
+            spans_dropped=self._dropped(),
             traces=RingStats(
                 size=len(ring), capacity=sizes.generations + sizes.others, overwritten=ring.num_overwritten
             ),
         )
 
+    def refresh(self, metrics: Metrics) -> None:
+        """Bring a registry up to date with what was dropped, and its exemplars with what is known."""
+        for reason, num_spans in self._dropped().items():
+            metrics.spans_dropped.at(reason).value = num_spans
+        metrics.forget_exemplars(self.knows)
+
     # --- inside ---
+
+    def _dropped(self) -> dict[str, int]:
+        return {**self._export.dropped(), "trace_full": self._ring.num_refused}
 
     def _keep(self, trace_id: str, spans: list[ReadableSpan], *, is_generation: bool) -> None:
         self._num_spans += len(spans)

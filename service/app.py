@@ -29,8 +29,8 @@ from service.routes.generating import GeneratingRoute
 from service.routes.models import ModelRoutes
 from service.routes.operations import OperationRoutes
 from service.routes.telemetry import TelemetryRoutes
-from service.routes.trace_telemetry import TraceRoutes
 from service.routes.tokens import TokenRoutes
+from service.routes.trace_telemetry import TraceRoutes
 from service.services import Services
 
 ROUTE_TEMPLATES = (

@@ -9,6 +9,8 @@ from observability.otlp_settings import OtlpSettings
 from observability.trace_context import Sampling
 from service.limits import RequestLimits
 
+METRICS_COMPAT = ("vllm",)
+
 
 @dataclass(frozen=True)
 class ServiceSettings:
@@ -55,6 +57,7 @@ class ServiceSettings:
     otlp: OtlpSettings = field(default_factory=OtlpSettings)
     sampling: Sampling = field(default_factory=Sampling)
     telemetry_flush_s: float = 3.0
+    metrics_compat: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "--port must lie in 0..65535", self.port)
@@ -62,6 +65,8 @@ class ServiceSettings:
         _require(self.grace_s >= 0, "--grace must be at least 0", self.grace_s)
         _require(self.telemetry_flush_s >= 0, "--telemetry-flush must be at least 0", self.telemetry_flush_s)
         _require(self.text_threads >= 1, "--text-threads must be at least 1", self.text_threads)
+        unknown = set(self.metrics_compat) - set(METRICS_COMPAT)
+        _require(not unknown, f"--metrics-compat knows {', '.join(METRICS_COMPAT)}", ", ".join(sorted(unknown)))
         for name in ("keep_alive_s", "filler_s", "ready_heartbeat_s", "live_heartbeat_s"):
             _require(getattr(self, name) > 0, f"`{name}` must be greater than 0", getattr(self, name))
 

@@ -1,4 +1,4 @@
-"""The outermost layer: identity and headers for every response, HTTP metrics, the server span, the answer to a crash."""
+"""The outermost layer: identity and headers for every response, HTTP metrics, server span, an answer to a crash."""
 
 import logging
 from collections.abc import Sequence

@@ -109,7 +109,7 @@ class GeneratingRoute(Generic[R]):
                 raise
             opening = Opening(_request_ids(context, num_prompts), model, arrival, info)
             for index, request_id in enumerate(opening.request_ids):
-                services.tracing.generation_opened(request_id, self._facts(request, index, model, context))
+                services.tracing.generation_opened(request_id, self._facts(request, index, opening, context))
                 services.recorder.request_opened(
                     request_id,
                     trace_id=context.trace.trace_id if context.trace.is_sampled else "",
@@ -129,11 +129,12 @@ class GeneratingRoute(Generic[R]):
         limits.check(parsed.request)
         return parsed
 
-    def _facts(self, request: R, prompt: int, model: str, context: RequestContext) -> GenerationFacts:
+    def _facts(self, request: R, prompt: int, opening: Opening, context: RequestContext) -> GenerationFacts:
         keeps_content = self._services.settings.log_content
         return GenerationFacts(
             context.trace,
-            request.model or model,
+            opening.arrival,
+            request.model or opening.model,
             request_attributes(request),
             encode_messages(self._api.input_messages(request, prompt)) if keeps_content else "",
         )

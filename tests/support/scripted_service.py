@@ -37,6 +37,7 @@ from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer, build_tokenizer
 from observability.metrics import Metrics
 from observability.recorder import Recorder
+from observability.tracing import Tracing
 from service.admission import Admission
 from service.app import ROUTE_TEMPLATES, create_app
 from service.drain import Drain
@@ -270,7 +271,9 @@ async def make_services(
     """Start the engine on the running loop and put the services around it."""
     clock = SystemClock()
     metrics = Metrics(routes=ROUTE_TEMPLATES)
-    recorder = Recorder(clock, metrics=metrics)
+    tracing = Tracing(clock, sampling=settings.sampling, otlp=settings.otlp)
+    metrics.before_render(lambda: tracing.refresh(metrics))
+    recorder = Recorder(clock, metrics=metrics, on_closed=tracing.request_closed, tracing_stats=tracing.stats)
     engine = await AsyncEngine.start(
         EngineConfig(model="scripted", heartbeat_s=0.05),
         clock=clock,
@@ -288,6 +291,7 @@ async def make_services(
         ),
         recorder=recorder,
         metrics=metrics,
+        tracing=tracing,
         settings=settings,
         clock=clock,
         admission=Admission(core.scheduling.max_num_seqs + settings.max_queue),
