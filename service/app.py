@@ -26,6 +26,7 @@ from service.routes.admin import AdminRoutes
 from service.routes.chat import ChatApi
 from service.routes.completions import CompletionApi
 from service.routes.generating import GeneratingRoute
+from service.routes.kv_telemetry import KVTelemetryRoutes
 from service.routes.models import ModelRoutes
 from service.routes.operations import OperationRoutes
 from service.routes.telemetry import TelemetryRoutes
@@ -50,6 +51,10 @@ ROUTE_TEMPLATES = (
     "/telemetry/requests/{request_id}",
     "/telemetry/requests/{request_id}/cancel",
     "/telemetry/steps",
+    "/telemetry/kv/events",
+    "/telemetry/kv/live",
+    "/telemetry/kv/snapshot",
+    "/telemetry/kv/trace",
 )
 EXPOSED_HEADERS = ("x-request-id", "x-client-request-id", "x-trace-id", "traceresponse", "x-ignored-params")
 
@@ -81,6 +86,7 @@ def create_app(services: Services, drain: Drain) -> Starlette:
 def _routes(services: Services, drain: Drain) -> list[BaseRoute]:
     models, tokens = ModelRoutes(services), TokenRoutes(services)
     operations, telemetry = OperationRoutes(services), TelemetryRoutes(services)
+    kv = KVTelemetryRoutes(services)
     admin = AdminRoutes(services, drain)
     return [
         Route("/v1/chat/completions", GeneratingRoute(services, ChatApi(services)), methods=["POST"]),
@@ -100,6 +106,10 @@ def _routes(services: Services, drain: Drain) -> list[BaseRoute]:
         Route("/telemetry/requests/{request_id}", telemetry.request),
         Route("/telemetry/requests/{request_id}/cancel", telemetry.cancel, methods=["POST"]),
         Route("/telemetry/steps", telemetry.steps),
+        Route("/telemetry/kv/events", kv.events),
+        Route("/telemetry/kv/live", kv.live),
+        Route("/telemetry/kv/snapshot", kv.snapshot),
+        Route("/telemetry/kv/trace", kv.trace),
     ]
 
 
