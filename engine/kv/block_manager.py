@@ -24,13 +24,7 @@ from dataclasses import dataclass
 
 from engine.config import SchedulerConfig
 from engine.events import (
-    BlockAllocated,
     BlockCopied,
-    BlockEvicted,
-    BlockFreed,
-    BlockPublished,
-    BlockReleased,
-    BlockShared,
     CacheCleared,
     EventSink,
     PrefixLookup,
@@ -85,7 +79,7 @@ class BlockManager:
         self._pool = BlockPool(config.num_kv_blocks)
         self._ref_counts = self._pool.ref_counts
         self._tree = PrefixTree(block_size=config.block_size, ref_counts=self._ref_counts)
-        self._hash_of: dict[int, str] = {}
+        self._hash_of = [""] * config.num_kv_blocks  # of the blocks in the tree
         self._evicted = EvictedPrefixes(capacity=max_evicted_prefixes)
         self._num_cached = 0
         self._promises = Promises()
@@ -165,6 +159,7 @@ class BlockManager:
             table.append(destination)
             self._copy(seq, partial.block_id, destination, partial.num_tokens, holds_source=True)
         seq.num_computed_tokens = match.num_tokens
+        seq.num_slots = len(table) * self.block_size
         self._holdings[seq] = _Holding(num_published=len(match.blocks), num_matched=len(match.blocks))
         if self._prefix_cache:
             self._promises.make(seq, self._hashes_to_publish(seq, len(match.blocks)))
@@ -195,14 +190,8 @@ class BlockManager:
     # --- growth --------------------------------------------------------------------------------------------------
 
     def without_slot(self, seqs: Iterable[Sequence]) -> list[Sequence]:
-        """Return those whose next token can't be written where their table ends already: they need a block."""
-        size, ref_counts = self.block_size, self._ref_counts
-        return [
-            seq
-            for seq in seqs
-            if (number := seq.num_computed_tokens // size) >= len(table := seq.block_table)
-            or ref_counts[table[number]] > 1
-        ]
+        """Return those whose next token needs a block, and those of forks for whom that must be looked at."""
+        return [seq for seq in seqs if seq.num_computed_tokens >= seq.num_slots]
 
     def blocks_needed(self, seq: Sequence, num_new_tokens: int) -> int:
         """Return how many blocks `allocate` would take, the copy of a shared tail included."""
@@ -240,6 +229,7 @@ class BlockManager:
         while len(table) * size < computed + num_new_tokens:
             table.append(self._take(seq, len(table)))
             self.num_unwritten_slots += size
+        seq.num_slots = len(table) * size
 
     def take_copies(self) -> tuple[tuple[int, int], ...]:
         """Return the (source, destination) pairs to copy in this step, and let go of the sources."""
@@ -256,7 +246,7 @@ class BlockManager:
         for block_id in parent.block_table:
             self._share(block_id, child, len(table))
             table.append(block_id)
-        child.num_computed_tokens = parent.num_computed_tokens
+        child.num_computed_tokens = child.num_slots = parent.num_slots = parent.num_computed_tokens
         holding = self._holdings[parent]
         self._holdings[child] = _Holding(
             num_published=holding.num_published,
@@ -298,7 +288,7 @@ class BlockManager:
         self._promises.withdraw(seq)
         if self._prefix_cache and not is_faulty and not holding.is_cleared:
             self._publish_rest(seq, holding)
-        table, seq.block_table = seq.block_table, []
+        table, seq.block_table, seq.num_slots = seq.block_table, [], 0
         self.num_unwritten_slots -= len(table) * self.block_size - seq.num_computed_tokens
         copy = self._copies.pop(seq)
         if copy is not None:
@@ -318,10 +308,11 @@ class BlockManager:
         """
         blocks = self._tree.clear()
         for block_id in blocks:
-            self._evicted.add(self._hash_of.pop(block_id))
+            self._evicted.add(self._hash_of[block_id])
+            self._hash_of[block_id] = ""
             if not self._ref_counts[block_id]:
                 self._num_cached -= 1
-                self._events.emit(BlockEvicted, block_id=block_id, reason="reset")
+                self._events.emit_evicted(block_id, "reset")
                 self._free(block_id)
         for seq, holding in self._holdings.items():
             holding.may_publish = False
@@ -336,29 +327,18 @@ class BlockManager:
         if not self._pool.num_free:
             self._evict()
         block_id = self._pool.take()
-        self._events.emit(
-            BlockAllocated, block_id=block_id, request_id=seq.request_id, index=seq.index, position=position
-        )
+        self._events.emit_allocated(block_id, seq.request_id, seq.index, position)
         return block_id
 
     def _share(self, block_id: int, seq: Sequence, position: int) -> None:
         ref_count = self._pool.acquire(block_id)
         if ref_count == 1:
             self._num_cached -= 1
-        self._events.emit(
-            BlockShared,
-            block_id=block_id,
-            request_id=seq.request_id,
-            index=seq.index,
-            position=position,
-            ref_count=ref_count,
-        )
+        self._events.emit_shared(block_id, seq.request_id, seq.index, position, ref_count)
 
     def _let_go(self, block_id: int, seq: Sequence) -> None:
         ref_count = self._pool.release(block_id)
-        self._events.emit(
-            BlockReleased, block_id=block_id, request_id=seq.request_id, index=seq.index, ref_count=ref_count
-        )
+        self._events.emit_released(block_id, seq.request_id, seq.index, ref_count)
         if ref_count:
             return
         if block_id in self._tree:
@@ -368,7 +348,7 @@ class BlockManager:
 
     def _free(self, block_id: int) -> None:
         self._pool.give_back(block_id)
-        self._events.emit(BlockFreed, block_id=block_id)
+        self._events.emit_freed(block_id)
 
     def _evict(self) -> None:
         block_id = self._tree.evict()
@@ -378,8 +358,9 @@ class BlockManager:
     def _forget(self, block_id: int, *, reason: str) -> None:
         """Free a block that has just left the tree."""
         self._num_cached -= 1
-        self._evicted.add(self._hash_of.pop(block_id))
-        self._events.emit(BlockEvicted, block_id=block_id, reason=reason)
+        self._evicted.add(self._hash_of[block_id])
+        self._hash_of[block_id] = ""
+        self._events.emit_evicted(block_id, reason)
         self._free(block_id)
 
     def _copy(self, seq: Sequence, source: int, destination: int, num_tokens: int, *, holds_source: bool) -> None:
@@ -416,13 +397,8 @@ class BlockManager:
             parent_hash = root_hash(salt) if parent is None else self._hash_of[parent]
             block_hash = self._hash_of[block_id] = chain_hash(parent_hash, tokens)
             self._promises.fulfil(block_hash)
-            self._events.emit(
-                BlockPublished,
-                block_id=block_id,
-                parent_block_id=-1 if parent is None else parent,
-                block_hash=block_hash,
-                parent_hash=parent_hash,
-                request_id=seq.request_id,
+            self._events.emit_published(
+                block_id, -1 if parent is None else parent, block_hash, parent_hash, seq.request_id
             )
         return present
 

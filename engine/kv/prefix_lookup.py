@@ -24,10 +24,13 @@ class EvictedPrefixes:
         return len(self._hashes)
 
     def add(self, block_hash: str) -> None:
-        self._hashes[block_hash] = None
-        self._hashes.move_to_end(block_hash)
-        if len(self._hashes) > self._capacity:
-            self._hashes.popitem(last=False)
+        hashes = self._hashes
+        if block_hash in hashes:
+            hashes.move_to_end(block_hash)
+            return
+        hashes[block_hash] = None
+        if len(hashes) > self._capacity:
+            hashes.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)
