@@ -25,9 +25,7 @@ class PlainDecodes:
         self._blocks = blocks
         self._events = events
 
-    def take(
-        self, entries: Many[ScheduledSequence], sampled: Many[SampledToken], outputs: list[ChoiceOutput]
-    ) -> int:
+    def take(self, entries: Many[ScheduledSequence], sampled: Many[SampledToken], outputs: list[ChoiceOutput]) -> int:
         """Append tokens, emit their events, publish the blocks that they fill; stop at the first that isn't plain.
 
         Args:

@@ -402,9 +402,7 @@ class Scheduler:
             record.sequences.append(child)
             self._running.add_fork(child)
 
-    def _append(
-        self, seq: Sequence, results: Many[SampledToken], prompt_logprobs: Many[TokenLogprobs]
-    ) -> ChoiceOutput:
+    def _append(self, seq: Sequence, results: Many[SampledToken], prompt_logprobs: Many[TokenLogprobs]) -> ChoiceOutput:
         """Add new tokens to a choice, and end it if one of them does."""
         request_id, index = seq.request_id, seq.index
         if not seq.output_token_ids:

@@ -57,7 +57,7 @@ class Sequence:
         stop_ids: tokens that end it.
         num_computed_tokens: tokens whose KV is written and belongs to this sequence's block table.
         block_table: physical block of each logical block, append-only while running.
-        num_slots: positions below it can be written into the table as it is; in a tail shared with a fork there are none.
+        num_slots: tokens that fit into the table as it is; a tail shared with a fork takes no more.
         num_cached_tokens: prompt tokens taken from the prefix cache at the first admission.
         max_computed_tokens: the most tokens whose KV it had before a preemption; computing one of them is a repetition.
         num_preemptions: how often it lost its blocks.
@@ -73,8 +73,8 @@ class Sequence:
         "max_output_tokens",
         "num_cached_tokens",
         "num_computed_tokens",
-        "num_slots",
         "num_preemptions",
+        "num_slots",
         "order",
         "output_token_ids",
         "request",
