@@ -71,9 +71,17 @@ class Recorder:
         clock: the one that stamps the service's side; must be comparable with the engine's.
         metrics: gets counts and observations; its gauges are refreshed from here before each exposition.
         ring_sizes: bounds of the memories.
+        on_closed: told of each request of which nothing more will be known, while it is taken in.
     """
 
-    def __init__(self, clock: Clock, *, metrics: Metrics, ring_sizes: RingSizes | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        metrics: Metrics,
+        ring_sizes: RingSizes | None = None,
+        on_closed: Callable[[RequestTimeline], None] = lambda _: None,
+    ) -> None:
         sizes = ring_sizes if ring_sizes is not None else RingSizes()
         self._clock = clock
         self._metrics = metrics
@@ -81,7 +89,13 @@ class Recorder:
         self._wall_offset = clock.wall() - self._opened_at
         self._window = Window(MAX_HISTORY_S + SLIDING_S, self._opened_at)
         self._engine = EngineBook(metrics, self._window, num_steps=sizes.steps)
-        self._requests = RequestBook(metrics, self._window, wall_offset=self._wall_offset, num_recent=sizes.requests)
+        self._requests = RequestBook(
+            metrics,
+            self._window,
+            wall_offset=self._wall_offset,
+            num_recent=sizes.requests,
+            on_closed=on_closed,
+        )
         self._events: deque[Event] = deque(maxlen=sizes.events)
         self._num_events = 0
         self._last_seq = 0
@@ -103,6 +117,8 @@ class Recorder:
                 handler(event)
         last = events[-1].t
         self._engine.heard(last)
+        if not (self._requests.num_running or self._requests.num_waiting):
+            self._engine.rest(last)
         self._window.set_gauges(last, self._gauges())
 
     def follow_heartbeat(self, age_s: Callable[[], float]) -> None:

@@ -22,6 +22,7 @@ from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import build_tokenizer
 from observability.metrics import Metrics
 from observability.recorder import Recorder
+from observability.vllm_names import VllmNames
 from service.admission import Admission
 from service.app import ROUTE_TEMPLATES, create_app
 from service.drain import Drain
@@ -78,6 +79,8 @@ class _Service:
     async def run(self, sock: socket.socket) -> int:
         settings, clock = self._settings, self._clock
         metrics = Metrics(version=VERSION, routes=ROUTE_TEMPLATES)
+        if "vllm" in settings.metrics_compat:
+            metrics.also_expose(VllmNames(metrics, model_name=self._models.names[0]))
         recorder = Recorder(clock, metrics=metrics)
         engine = await AsyncEngine.start(self._config, clock=clock, on_events=recorder.consume)
         recorder.follow_heartbeat(engine.heartbeat_age)

@@ -9,7 +9,7 @@ from engine.errors import ConfigError
 from engine.model.catalog import DEFAULT_MODEL
 from service.flags import Flag, num_bytes, switch, words
 from service.limits import RequestLimits
-from service.settings import ServiceSettings
+from service.settings import METRICS_COMPAT, ServiceSettings
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -67,6 +67,14 @@ SERVICE_FLAGS = (
     Flag("--max-logprobs", int, _LIMITS.logprobs, "alternatives per position"),
     Flag("--max-bias-entries", int, _LIMITS.bias_entries, "entries of logit_bias"),
     Flag("--max-token-ids", int, _LIMITS.token_ids, "entries of stop_token_ids and bad_words"),
+    Flag(
+        "--metrics-compat",
+        words,
+        (),
+        f"other projects' metric names to expose as well: {', '.join(METRICS_COMPAT)}",
+        shown_default="none",
+    ),
+    Flag("--log-content", switch, False, "prompts may appear in telemetry: text around where a cached prefix ended"),
     Flag("--log-level", str, "info", "what goes to stderr", LOG_LEVELS),
 )
 
@@ -105,6 +113,8 @@ def service_settings(values: Mapping[str, Any], environment: Mapping[str, str]) 
         ready_heartbeat_s=values["ready_heartbeat"],
         live_heartbeat_s=values["live_heartbeat"],
         text_threads=values["text_threads"],
+        log_content=values["log_content"],
+        metrics_compat=values["metrics_compat"],
     )
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from engine.errors import ConfigError
 from service.limits import RequestLimits
 
+METRICS_COMPAT = ("vllm",)
+
 
 @dataclass(frozen=True)
 class ServiceSettings:
@@ -47,12 +49,15 @@ class ServiceSettings:
     live_heartbeat_s: float = 60.0
     text_threads: int = 2
     log_content: bool = False
+    metrics_compat: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "--port must lie in 0..65535", self.port)
         _require(self.max_queue >= 0, "--max-queue must be at least 0", self.max_queue)
         _require(self.grace_s >= 0, "--grace must be at least 0", self.grace_s)
         _require(self.text_threads >= 1, "--text-threads must be at least 1", self.text_threads)
+        unknown = set(self.metrics_compat) - set(METRICS_COMPAT)
+        _require(not unknown, f"--metrics-compat knows {', '.join(METRICS_COMPAT)}", ", ".join(sorted(unknown)))
         for name in ("keep_alive_s", "filler_s", "ready_heartbeat_s", "live_heartbeat_s"):
             _require(getattr(self, name) > 0, f"`{name}` must be greater than 0", getattr(self, name))
 

@@ -16,7 +16,7 @@ from engine.errors import ConfigError
 from engine.execution.forward_batch import ForwardBatch
 
 ABI_VERSION = 1
-INSTRUCTION_SETS = ("avx512", "avx2", "portable")  # best first
+INSTRUCTION_SETS = ("amx", "avx512", "avx2", "portable")  # best first
 
 LayerObserver = Callable[[int, NDArray[np.float32]], None]
 

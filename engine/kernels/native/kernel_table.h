@@ -89,10 +89,13 @@ struct KernelTable {
   void (*swiglu)(const float* gate, const float* up, int size, float* out);
   // Attention of a task's queries; scores is scratch: float [num_queries * group][keys rounded up to 16].
   void (*attention)(const AttentionTask& task, float* scores);
+  // The fastest integer dot products there are, for `rounds` rounds; returns the operations done.
+  int64_t (*integer_burst)(int64_t rounds);
 };
 
 const KernelTable* portable_kernels();
 const KernelTable* avx2_kernels();    // nullptr when not built
 const KernelTable* avx512_kernels();  // nullptr when not built
+const KernelTable* amx_kernels();     // nullptr when not built; AVX-512 with products in tile registers
 
 }  // namespace pellucid
