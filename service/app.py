@@ -26,6 +26,7 @@ from service.routes.admin import AdminRoutes
 from service.routes.chat import ChatApi
 from service.routes.completions import CompletionApi
 from service.routes.generating import GeneratingRoute
+from service.routes.kv_telemetry import KVTelemetryRoutes
 from service.routes.models import ModelRoutes
 from service.routes.operations import OperationRoutes
 from service.routes.telemetry import TelemetryRoutes
@@ -53,6 +54,10 @@ ROUTE_TEMPLATES = (
     "/telemetry/steps",
     "/telemetry/traces",
     "/telemetry/traces/{trace_id}",
+    "/telemetry/kv/events",
+    "/telemetry/kv/live",
+    "/telemetry/kv/snapshot",
+    "/telemetry/kv/trace",
 )
 EXPOSED_HEADERS = ("x-request-id", "x-client-request-id", "x-trace-id", "traceresponse", "x-ignored-params")
 
@@ -92,7 +97,8 @@ def create_app(services: Services, drain: Drain) -> Starlette:
 def _routes(services: Services, drain: Drain) -> list[BaseRoute]:
     models, tokens = ModelRoutes(services), TokenRoutes(services)
     operations, telemetry = OperationRoutes(services), TelemetryRoutes(services)
-    traces, admin = TraceRoutes(services), AdminRoutes(services, drain)
+    traces, kv = TraceRoutes(services), KVTelemetryRoutes(services)
+    admin = AdminRoutes(services, drain)
     return [
         Route("/v1/chat/completions", GeneratingRoute(services, ChatApi(services)), methods=["POST"]),
         Route("/v1/completions", GeneratingRoute(services, CompletionApi(services)), methods=["POST"]),
@@ -113,6 +119,10 @@ def _routes(services: Services, drain: Drain) -> list[BaseRoute]:
         Route("/telemetry/steps", telemetry.steps),
         Route("/telemetry/traces", traces.listing),
         Route("/telemetry/traces/{trace_id}", traces.one),
+        Route("/telemetry/kv/events", kv.events),
+        Route("/telemetry/kv/live", kv.live),
+        Route("/telemetry/kv/snapshot", kv.snapshot),
+        Route("/telemetry/kv/trace", kv.trace),
     ]
 
 

@@ -20,6 +20,7 @@ from engine.model.catalog import CATALOG
 from engine.model.load import load_model
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import build_tokenizer
+from observability.event_tape import EventTape
 from observability.metrics import Metrics
 from observability.recorder import Recorder
 from observability.tracing import Tracing
@@ -111,9 +112,11 @@ class _Service:
             )
             drain = Drain(engine, grace_s=settings.grace_s)
             self._catch_signals()
-            return await self._serve(make_server(create_app(services, drain)), engine, drain, sock)
+            return await self._serve(make_server(create_app(services, drain)), engine, drain, recorder.tape, sock)
 
-    async def _serve(self, server: HttpServer, engine: AsyncEngine, drain: Drain, sock: socket.socket) -> int:
+    async def _serve(
+        self, server: HttpServer, engine: AsyncEngine, drain: Drain, tape: EventTape, sock: socket.socket
+    ) -> int:
         """Serve until told to stop, or until the model turns out not to load, which is raised."""
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         loading = asyncio.create_task(self._load(engine))
@@ -130,6 +133,7 @@ class _Service:
         finally:
             loading.cancel()
             stopping.cancel()
+            tape.close()  # viewers of the live feed leave at once
             server.should_exit = True
             await serving
         return 0

@@ -7,9 +7,11 @@ from engine.client import EngineState
 from engine.events import Event
 from engine.messages import ChoiceOutput, EngineInfo
 from engine.sequence import EngineRequest
+from observability.event_tape import EventTape, Life
 from observability.span_facts import Answered, GenerationFacts, HttpExchange
 from observability.span_view import TraceFilter
 from observability.trace_context import TraceContext
+from observability.trace_header import TraceHeader
 
 
 class OutputStream(Protocol):
@@ -46,6 +48,11 @@ class Engine(Protocol):
 
 class Recorder(Protocol):
     """The part of observability.recorder.Recorder that the service uses; see there."""
+
+    @property
+    def tape(self) -> EventTape: ...
+
+    def header(self, life: Life, *, num_dropped_events: int = 0) -> TraceHeader | None: ...
 
     def consume(self, events: Sequence[Event]) -> None: ...
 

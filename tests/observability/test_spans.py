@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from engine.events import RequestArrived, RequestFinished
 from observability import genai
 from tests.support.span_script import PARENT, ROUTE, SpanScript, by_name, end_s
 
@@ -98,8 +99,10 @@ def test_generation_says_what_was_asked_and_answered_and_where_to_replay_it(scri
     }
     ours = chat["attributes"]
     assert (ours["pellucid.first_step"], ours["pellucid.last_step"]) == (7, 60)
-    assert script.recorder.events(since=ours["pellucid.first_seq"] - 1)[0].seq == ours["pellucid.first_seq"]
-    assert ours["pellucid.last_seq"] > ours["pellucid.first_seq"]
+    tape = script.recorder.tape
+    events = {event.seq: type(event) for event in tape.between(tape.first, tape.stop)}
+    assert events[ours["pellucid.first_seq"]] is RequestArrived
+    assert events[ours["pellucid.last_seq"]] is RequestFinished
     assert (chat["status"], ours["pellucid.outcome"]) == ("unset", "finished")
 
 
