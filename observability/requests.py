@@ -312,14 +312,18 @@ class RequestBook:
         self._window.at(t).ttft.add(ttft)
 
     def _observe_phases(self, timeline: RequestTimeline) -> None:
-        if timeline.waits:
-            self._metrics.queue.at().observe(timeline.queue_s, trace_id=timeline.trace_id, wall=self._wall(timeline))
-        if timeline.prefill_s is not None:
-            self._metrics.prefill.at().observe(
-                timeline.prefill_s, trace_id=timeline.trace_id, wall=self._wall(timeline)
-            )
-        if timeline.decode_s is not None:
-            self._metrics.decode.at().observe(timeline.decode_s, trace_id=timeline.trace_id, wall=self._wall(timeline))
+        metrics, trace_id, wall = self._metrics, timeline.trace_id, self._wall(timeline)
+        for histogram, seconds in (
+            (metrics.queue, timeline.queue_s if timeline.waits else None),
+            (metrics.first_queue, timeline.first_queue_s),
+            (metrics.prefill, timeline.prefill_s),
+            (metrics.decode, timeline.decode_s),
+        ):
+            if seconds is not None:
+                histogram.at().observe(seconds, trace_id=trace_id, wall=wall)
+        if timeline.in_engine:
+            metrics.request_prompt_tokens.at().observe(timeline.num_prompt_tokens)
+            metrics.request_output_tokens.at().observe(timeline.num_output_tokens)
 
     def _wall(self, timeline: RequestTimeline) -> float:
         return (timeline.ended or timeline.arrival) + self._wall_offset
