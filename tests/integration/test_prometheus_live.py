@@ -176,7 +176,11 @@ def test_every_series_an_alert_looks_at_exists(prometheus: Prometheus) -> None:
 
 
 def test_nothing_fires_on_a_healthy_server(prometheus: Prometheus) -> None:
-    slow_here = {"PellucidTtftBurnFast", "PellucidTtftBurnSlow", "PellucidQueueOld"}  # a machine that runs other tests too
+    slow_here = {
+        "PellucidTtftBurnFast",
+        "PellucidTtftBurnSlow",
+        "PellucidQueueOld",
+    }  # a machine that runs other tests too
 
     assert prometheus.firing() - slow_here == set()
 
