@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Protocol
 
 from starlette.types import Receive, Scope, Send
 
@@ -20,6 +21,8 @@ from service.disconnect import wait_for_disconnect
 
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
+# A write that takes longer than this was held up by its reader: copying a frame into the socket takes a fiftieth of it.
+BLOCKED_S = 0.001
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -45,6 +48,18 @@ class Silence:
     filler: Callable[[], bytes] | None = None
 
 
+class Transfer(Protocol):
+    """Told how handing an answer to the transport goes; times are monotonic seconds."""
+
+    def blocked(self, start: float, end: float) -> None:
+        """A write took that long, because the reader is slow."""
+        ...
+
+    def complete(self, t: float) -> None:
+        """The last byte was handed over."""
+        ...
+
+
 def data_frame(payload: bytes) -> bytes:
     """Return one event with a one-line payload (JSON escapes line ends)."""
     return b"data: " + payload + b"\n\n"
@@ -61,14 +76,22 @@ class EventStream:
         silence: what to send when the source is silent.
         clock: measures silence.
         headers: on top of the usual ones.
+        transfer: told of writes that were held up, and of the last one.
     """
 
     def __init__(
-        self, frames: AsyncGenerator[bytes, None], *, silence: Silence, clock: Clock, headers: Headers | None = None
+        self,
+        frames: AsyncGenerator[bytes, None],
+        *,
+        silence: Silence,
+        clock: Clock,
+        headers: Headers | None = None,
+        transfer: Transfer | None = None,
     ) -> None:
         self._frames = frames
         self._silence = silence
         self._clock = clock
+        self._transfer = transfer
         self._headers = [*_HEADERS, *(headers or ())]
         self._is_sending = False
         self._last_write = self._last_frame = clock.now()
@@ -93,11 +116,16 @@ class EventStream:
     async def _write(self, send: Send) -> None:
         async for frame in self._frames:
             self._is_sending = True
+            begun = self._clock.now()
             await send({"type": "http.response.body", "body": frame, "more_body": True})
             self._is_sending = False
             self._last_write = self._last_frame = self._clock.now()
+            if self._transfer is not None and self._last_write - begun >= BLOCKED_S:
+                self._transfer.blocked(begun, self._last_write)
         self._is_sending = True
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+        if self._transfer is not None:
+            self._transfer.complete(self._clock.now())
 
     async def _break_silence(self, send: Send) -> None:
         """Write between the writer's frames, never inside one and never while it is held up by a slow reader."""

@@ -21,12 +21,13 @@ from service.errors import encode_error
 from service.generation import Generation, Prompt
 from service.json_body import read_json_object
 from service.middleware.request_context import RequestContext, context_of
+from service.ports import Recorder
 from service.protocol.answer import Answer
 from service.protocol.fields import GenerationFields
 from service.protocol.parameters import ignored_header
 from service.protocol.parse import Parsed
 from service.services import Services
-from service.sse import EventStream, Silence, data_frame
+from service.sse import BLOCKED_S, EventStream, Silence, data_frame
 from service.timings import timing_extras
 
 logger = logging.getLogger("pellucid.requests")
@@ -125,7 +126,13 @@ class GeneratingRoute(Generic[R]):
         """Run an opened request; until the engine has it, every end of it is told to the recorder here."""
         with self._ends_told(opening.request_ids):
             call = await unless_disconnected(self._api.prepare(request, opening), exchange.receive)
-            generation = Generation(self._services.engine, call.prompts)
+            services = self._services
+            encoded = services.clock.now()
+            for request_id in opening.request_ids:
+                services.recorder.request_encoded(request_id, encoded)
+            generation = Generation(
+                services.engine, call.prompts, clock=services.clock, on_taken=services.recorder.answer_taken
+            )
             await generation.start()
         async with generation:
             wants_timings = self._services.settings.timings if request.timings is None else request.timings
@@ -155,6 +162,7 @@ class GeneratingRoute(Generic[R]):
             silence=Silence(settings.keep_alive_s, settings.filler_s, call.answer.filler),
             clock=self._services.clock,
             headers=exchange.headers,
+            transfer=_Told(self._services.recorder, [prompt.request.request_id for prompt in call.prompts]),
         )
         await stream(exchange.scope, exchange.receive, exchange.send)
 
@@ -195,7 +203,13 @@ class GeneratingRoute(Generic[R]):
         body = call.answer.body(generation.usage, self._extras(call, generation, wants_timings))
         response = Response(body, media_type="application/json")
         response.raw_headers.extend(exchange.headers)
+        told = _Told(self._services.recorder, [prompt.request.request_id for prompt in call.prompts])
+        begun = self._services.clock.now()
         await response(exchange.scope, exchange.receive, exchange.send)
+        end = self._services.clock.now()
+        if end - begun >= BLOCKED_S:
+            told.blocked(begun, end)
+        told.complete(end)
 
     def _extras(self, call: Call, generation: Generation, wants_timings: bool) -> dict[str, Any]:
         if not wants_timings:
@@ -212,6 +226,21 @@ class GeneratingRoute(Generic[R]):
         now = self._services.clock.now()
         for request_id in request_ids:
             self._services.recorder.sent_last(request_id, now)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """Tells the recorder how one call's answer is handed over; see service.sse.Transfer."""
+
+    recorder: Recorder
+    request_ids: Sequence[str]
+
+    def blocked(self, start: float, end: float) -> None:
+        self.recorder.send_blocked(self.request_ids, start, end)
+
+    def complete(self, t: float) -> None:
+        for request_id in self.request_ids:
+            self.recorder.sent_last(request_id, t)
 
 
 @dataclass(frozen=True)
