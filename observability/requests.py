@@ -294,13 +294,15 @@ class RequestBook:
         step = self._tape.step(event.step)
         if timeline.share is None or step is None:
             return
-        num_known = timeline.num_prompt_tokens + timeline.choice(event.index).num_tokens
+        num_output = timeline.choice(event.index).num_tokens
+        num_known = timeline.num_prompt_tokens + num_output
         timeline.share.computes(
             step,
             event.index,
             num_tokens=event.num_tokens,
             num_recomputed=event.num_recomputed,
-            is_last=event.start + event.num_tokens >= num_known,
+            # with outputs, the newest token that alone is missing is a decode
+            is_last=event.start + event.num_tokens >= num_known - (num_output > 0),
         )
 
     # --- the three moves ---

@@ -89,6 +89,7 @@ class Generation:
         prompts: at least one.
         clock: measures what turning tokens into text takes.
         on_taken: told when a request's answer is complete here.
+        on_deltas: sees what `deltas` yields, just before.
 
     Raises (from `deltas`, before or between deltas):
         InvalidRequestError: the engine refused a request.
@@ -97,7 +98,16 @@ class Generation:
         RequestCancelledError: somebody else cancelled it.
     """
 
-    def __init__(self, engine: Engine, prompts: Sequence[Prompt], *, clock: Clock, on_taken: AnswerTaken) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        prompts: Sequence[Prompt],
+        *,
+        clock: Clock,
+        on_taken: AnswerTaken,
+        on_deltas: Callable[[Sequence[Delta]], None] | None = None,
+    ) -> None:
+        self._on_deltas = on_deltas
         self._engine = engine
         self._prompts = prompts
         self._now = clock.now
@@ -160,6 +170,8 @@ class Generation:
         async for outputs in self._source:
             deltas = self._take_all(outputs)
             if deltas:
+                if self._on_deltas is not None:
+                    self._on_deltas(deltas)
                 yield deltas
             if not self._num_open:
                 return

@@ -21,8 +21,6 @@ from service.disconnect import wait_for_disconnect
 
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
-# A write that takes longer than this was held up by its reader: copying a frame into the socket takes a fiftieth of it.
-BLOCKED_S = 0.001
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -49,14 +47,10 @@ class Silence:
 
 
 class Transfer(Protocol):
-    """Told how handing an answer to the transport goes; times are monotonic seconds."""
+    """Told of each write that is done."""
 
-    def blocked(self, start: float, end: float) -> None:
-        """A write took that long, because the reader is slow."""
-        ...
-
-    def complete(self, t: float) -> None:
-        """The last byte was handed over."""
+    def wrote(self, start: float, end: float, *, is_last: bool) -> None:
+        """A frame was handed to the transport; monotonic seconds. With the last one the answer is complete."""
         ...
 
 
@@ -76,7 +70,7 @@ class EventStream:
         silence: what to send when the source is silent.
         clock: measures silence.
         headers: on top of the usual ones.
-        transfer: told of writes that were held up, and of the last one.
+        transfer: told of each write.
     """
 
     def __init__(
@@ -120,12 +114,13 @@ class EventStream:
             await send({"type": "http.response.body", "body": frame, "more_body": True})
             self._is_sending = False
             self._last_write = self._last_frame = self._clock.now()
-            if self._transfer is not None and self._last_write - begun >= BLOCKED_S:
-                self._transfer.blocked(begun, self._last_write)
+            if self._transfer is not None:
+                self._transfer.wrote(begun, self._last_write, is_last=False)
         self._is_sending = True
+        begun = self._clock.now()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
         if self._transfer is not None:
-            self._transfer.complete(self._clock.now())
+            self._transfer.wrote(begun, self._clock.now(), is_last=True)
 
     async def _break_silence(self, send: Send) -> None:
         """Write between the writer's frames, never inside one and never while it is held up by a slow reader."""
