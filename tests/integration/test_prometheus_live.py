@@ -98,7 +98,7 @@ def prometheus(served: ServeProcess, tmp_path_factory: pytest.TempPathFactory) -
     """Prometheus after some seconds of mixed load: streams and not, shared prefixes, refusals, preemptions."""
     running = Prometheus(tmp_path_factory.mktemp("prometheus"), service_url=served.url)
     try:
-        with _load(served.url):
+        with _Load(served.url):
             running.wait_for("some scrapes under load", lambda: _num_scrapes(running) >= 8)
             running.wait_for("recorded ratios", lambda: bool(running.samples("instance:pellucid_errors:ratio_rate6h")))
         yield running
@@ -106,7 +106,7 @@ def prometheus(served: ServeProcess, tmp_path_factory: pytest.TempPathFactory) -
         running.close()
 
 
-class _load:
+class _Load:
     """Clients that ask on and on in threads until the block ends."""
 
     def __init__(self, url: str) -> None:
