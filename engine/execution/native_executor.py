@@ -11,8 +11,7 @@ from engine.model.rope import inverse_frequencies
 from engine.model.spec import DecoderSpec
 from engine.model.weights import Weights, WeightTensor
 
-BLOCK_ENCODINGS = frozenset({"Q4_0", "Q4_1", "Q8_0"})
-_BLOCK = 32  # inputs that share a scale in all of them
+BLOCK_ENCODINGS = frozenset({"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"})
 FLOAT_ENCODINGS = frozenset({"F32", "F16", "BF16"})
 
 
@@ -22,10 +21,10 @@ class NativeExecutor:
     A row's result depends on neither the other rows, the chunking, the number of threads, the blocks nor the schedule:
     equal requests give equal bits. Between instruction sets results differ by rounding; `amx` has the bits of `avx512`.
 
-    Numerics: Q4_0, Q4_1 and Q8_0 matrices stay as they are, and are multiplied in integers with activations quantised
-    to 8 bits for each block of 32, blocks summed in float32. F16 and BF16 matrices stay as they are and are multiplied
-    in float32, which is exact. Matrices of every other encoding become float32 in memory (four to eight times the file
-    for K-quants); when `exact`, so do the first three. Norms, rotation, softmax: float32.
+    Numerics: matrices in blocks (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K) keep every value, in about the bits of
+    the file, and are multiplied in integers with activations quantised to 8 bits for each block of 32, blocks (of Q6_K:
+    halves of blocks) summed in float32. F16 and BF16 matrices stay as they are and are multiplied in float32, which is
+    exact. When `exact`, block matrices become float32 in memory. Norms, rotation, softmax: float32.
 
     Keys and values are rounded to `kv_dtype` as they are stored, and every reader, the step that stores them included,
     sees them rounded. Attention computes in float32 on them, whatever their precision.
@@ -124,7 +123,7 @@ class NativeExecutor:
     def _set_weight(self, name: str, tensor: WeightTensor, *, exact: bool) -> None:
         is_matrix = len(tensor.shape) == 2
         rows, columns = tensor.shape if is_matrix else (1, tensor.shape[0])
-        is_block = tensor.encoding in BLOCK_ENCODINGS and columns % _BLOCK == 0 and not exact
+        is_block = tensor.encoding in BLOCK_ENCODINGS and not exact
         keep = is_matrix and (is_block or tensor.encoding in FLOAT_ENCODINGS)
         data = np.ascontiguousarray(tensor.data if keep else tensor.to_float32())
         self._decoder.set_weight(name, tensor.encoding if keep else "F32", data, rows, columns)

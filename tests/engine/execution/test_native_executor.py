@@ -25,6 +25,7 @@ from tests.support.native import (
     library_for,
     native_executor,
     native_library,
+    packable_spec,
     quantized_weights,
 )
 from tests.support.paged_runs import PagedRun
@@ -64,18 +65,19 @@ def test_native_executor_every_family_matches_exact_reference(family: str, instr
 
 
 @pytest.mark.parametrize("instruction_set", ALL_INSTRUCTION_SETS)
-@pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K"])
 def test_native_executor_packed_weights_stay_near_exact_reference(encoding: str, instruction_set: str) -> None:
     """Activations in 8 bits move logits by a few percent of their spread; exact mode doesn't move them."""
-    weights = quantized_weights(PACKABLE_SPEC, encoding)
-    exact = oracle_run(PACKABLE_SPEC, weights)
+    spec = packable_spec(encoding)
+    weights = quantized_weights(spec, encoding)
+    exact = oracle_run(spec, weights)
     exact.generate(exact.add("a", prompt(37), all_rows=True), 1)
-    packed = native_run(PACKABLE_SPEC, weights, instruction_set=instruction_set)
+    packed = native_run(spec, weights, instruction_set=instruction_set)
     packed.generate(packed.add("a", prompt(37), all_rows=True), 1)
     true = torch.stack(list(exact.logits.values()))
     error = torch.stack(list(packed.logits.values())).double() - true
     assert 0 < float(error.std() / true.std()) < 0.08
-    floats = native_run(PACKABLE_SPEC, weights, instruction_set=instruction_set, exact=True)
+    floats = native_run(spec, weights, instruction_set=instruction_set, exact=True)
     floats.generate(floats.add("a", prompt(37), all_rows=True), 1)
     assert largest_difference(floats, exact) < 1e-4
 
