@@ -83,6 +83,14 @@ class TraceWriter:
     def write(self, events: Iterable[Event | UnknownEvent]) -> None:
         self._file.write(encode_lines(events))
 
+    def write_lines(self, lines: bytes) -> None:
+        """Write events that `encode_lines` has encoded."""
+        self._file.write(lines)
+
+    def flush(self) -> None:
+        """Bring everything to the file, so that what was written can be read even if nobody closes it."""
+        self._file.flush()
+
     def close(self) -> None:
         """Finish the file; calling it again does nothing."""
         try:
