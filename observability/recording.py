@@ -292,9 +292,7 @@ class _Recording:
             if num_bytes > num_bytes_left:
                 raise RecordingError(f"max_bytes: its beginning alone takes {num_bytes}, {num_bytes_left} are left")
             self._directory.mkdir(parents=True, exist_ok=True)
-            writer = TraceWriter(self._directory / file.name, header, snapshot)
-            writer.flush()
-            return writer
+            return TraceWriter(self._directory / file.name, header, snapshot)
 
         self._writer = await asyncio.to_thread(work)
         self.files.append(file)

@@ -1,6 +1,8 @@
 """Recordings: whole files whatever ends them, within their caps, one per engine life."""
 
 import asyncio
+import errno
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from engine.events import EngineFailed, EngineStarted, Event
 from observability.event_tape import EventTape, Life
 from observability.recording import Caps, RecordingBusyError, RecordingError, Recordings
 from observability.trace_check import check_trace
-from observability.trace_file import TraceReader
+from observability.trace_file import TraceReader, TraceWriter
 from observability.trace_header import TraceHeader
 from tests.support.trace_script import TraceScript, header, one_request
 
@@ -203,16 +205,31 @@ def test_recording_that_the_ring_left_behind_says_so_and_its_file_is_whole(tmp_p
     run(body)
 
 
-def test_disk_that_is_full_ends_the_recording_and_is_named(tmp_path: Path) -> None:
+def test_disk_that_fills_up_ends_the_recording_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flush(_: TraceWriter) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    async def body() -> None:
+        bench = Bench(tmp_path)
+        events = rounds(9)
+        bench.tape.append(events[:20])
+        await bench.recordings.start(LOTS, is_gzip=False)
+        monkeypatch.setattr(TraceWriter, "flush", flush)
+        bench.tape.append(events[20:])
+        assert await bench.until_stopped() == f"disk: {os.strerror(errno.ENOSPC)}"
+        assert check_trace(bench.paths()[0]).ok
+
+    run(body)
+
+
+def test_disk_that_is_full_already_refuses_the_recording(tmp_path: Path) -> None:
     async def body() -> None:
         bench = Bench(tmp_path)
         bench.tape.append(rounds(1))
         life = bench.tape.lives[-1].id
         (tmp_path / f"pellucid-20270115T080000Z-1-{life}.jsonl.gz").symlink_to("/dev/full")
-        await bench.recordings.start(LOTS)
-        events = rounds(9)
-        bench.tape.append(events[len(rounds(1)) :])
-        assert await bench.until_stopped() == "disk: No space left on device"
+        with pytest.raises(RecordingError, match=os.strerror(errno.ENOSPC)):
+            await bench.recordings.start(LOTS)
 
     run(body)
 
