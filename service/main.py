@@ -23,6 +23,7 @@ from engine.text.tokenizer import build_tokenizer
 from observability.metrics import Metrics
 from observability.recorder import Recorder, RingSizes
 from observability.recording import Caps, RecordingError, Recordings
+from observability.tracing import Tracing
 from observability.vllm_names import VllmNames
 from service.admission import Admission
 from service.app import ROUTE_TEMPLATES, create_app
@@ -82,7 +83,23 @@ class _Service:
         metrics = Metrics(version=VERSION, routes=ROUTE_TEMPLATES)
         if "vllm" in settings.metrics_compat:
             metrics.also_expose(VllmNames(metrics, model_name=self._models.names[0]))
-        recorder = Recorder(clock, metrics=metrics, ring_sizes=RingSizes(events=settings.ring_events))
+        tracing = Tracing(clock, version=VERSION, sampling=settings.sampling, otlp=settings.otlp)
+        metrics.before_render(lambda: tracing.refresh(metrics))
+        recorder = Recorder(
+            clock,
+            metrics=metrics,
+            ring_sizes=RingSizes(events=settings.ring_events),
+            on_closed=tracing.request_closed,
+            tracing_stats=tracing.stats,
+        )
+        try:
+            return await self._run_engine(sock, metrics, tracing, recorder)
+        finally:
+            await asyncio.to_thread(tracing.close, settings.telemetry_flush_s)
+
+    async def _run_engine(self, sock: socket.socket, metrics: Metrics, tracing: Tracing, recorder: Recorder) -> int:
+        """Serve with an engine of our own; when it returns, every request has ended and been recorded."""
+        settings, clock = self._settings, self._clock
         recordings = make_recordings(recorder, settings, clock=clock)
         engine = await AsyncEngine.start(self._config, clock=clock, on_events=recorder.consume)
         recorder.follow_heartbeat(engine.heartbeat_age)
@@ -93,6 +110,7 @@ class _Service:
                 recorder=recorder,
                 recordings=recordings,
                 metrics=metrics,
+                tracing=tracing,
                 settings=settings,
                 clock=clock,
                 admission=Admission(self._config.max_num_seqs + settings.max_queue),

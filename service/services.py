@@ -10,7 +10,7 @@ from engine.errors import EngineUnavailableError
 from engine.messages import EngineInfo
 from observability.recording import Recordings
 from service.admission import Admission
-from service.ports import Engine, Metrics, Recorder
+from service.ports import Engine, Metrics, Recorder, Tracing
 from service.prompts import PromptEncoder
 from service.served_models import ServedModels
 from service.settings import ServiceSettings
@@ -21,7 +21,7 @@ class Services:
     """One per application; routes hold no state of their own.
 
     Attributes:
-        engine, recorder, metrics, settings, clock: see their types.
+        engine, recorder, metrics, tracing, settings, clock: see their types.
         prompts: template and tokenizer.
         recordings: of the event stream, to files.
         admission: the bounded queue.
@@ -35,6 +35,7 @@ class Services:
     recorder: Recorder
     recordings: Recordings
     metrics: Metrics
+    tracing: Tracing
     settings: ServiceSettings
     clock: Clock
     admission: Admission

@@ -37,6 +37,7 @@ from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer, build_tokenizer
 from observability.metrics import Metrics
 from observability.recorder import Recorder, RingSizes
+from observability.tracing import Tracing
 from service.admission import Admission
 from service.app import ROUTE_TEMPLATES, create_app
 from service.drain import Drain
@@ -249,6 +250,7 @@ def scripted_info(scheduling: SchedulerConfig, vocab_size: int, eos_token_ids: t
         max_model_len=scheduling.max_model_len,
         block_size=scheduling.block_size,
         num_kv_blocks=scheduling.num_kv_blocks,
+        kv_dtype="float32",
         kv_cache_bytes=0,
         max_num_seqs=scheduling.max_num_seqs,
         max_num_batched_tokens=scheduling.max_num_batched_tokens,
@@ -271,7 +273,15 @@ async def make_services(
     """Start the engine on the running loop and put the services around it."""
     clock = SystemClock()
     metrics = Metrics(routes=ROUTE_TEMPLATES)
-    recorder = Recorder(clock, metrics=metrics, ring_sizes=ring_sizes)
+    tracing = Tracing(clock, sampling=settings.sampling, otlp=settings.otlp)
+    metrics.before_render(lambda: tracing.refresh(metrics))
+    recorder = Recorder(
+        clock,
+        metrics=metrics,
+        ring_sizes=ring_sizes,
+        on_closed=tracing.request_closed,
+        tracing_stats=tracing.stats,
+    )
     engine = await AsyncEngine.start(
         EngineConfig(model="scripted", heartbeat_s=0.05),
         clock=clock,
@@ -290,6 +300,7 @@ async def make_services(
         recorder=recorder,
         recordings=make_recordings(recorder, settings, clock=clock),
         metrics=metrics,
+        tracing=tracing,
         settings=settings,
         clock=clock,
         admission=Admission(core.scheduling.max_num_seqs + settings.max_queue),
