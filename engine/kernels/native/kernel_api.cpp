@@ -1,8 +1,11 @@
-// Single kernels through C, for tests and measurements; the decoder calls the same tables without these detours.
-#include <stdexcept>
-#include <vector>
+// Single kernels through C; the decoder calls the same tables without these detours.
+#include "kernel_api.h"
 
-#include "c_boundary.h"
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
 #include "instruction_sets.h"
 #include "packed_weights.h"
 
@@ -16,49 +19,81 @@ const KernelTable& kernels_of(const char* instruction_set) {
   return *kernels;
 }
 
+std::unique_ptr<OwnedMatrix> packed(const char* encoding, const uint8_t* weights, int num_outputs, int num_inputs) {
+  auto matrix = std::make_unique<OwnedMatrix>();
+  allocate_matrix(*matrix, format_of(encoding, num_inputs), num_outputs, num_inputs);
+  pack_rows(*matrix, encoding, weights, 0, num_outputs);
+  return matrix;
+}
+
+void multiply(const KernelTable& kernels, const PackedMatrix& matrix, const float* x, int num_rows, float* y) {
+  const int panels = num_panels(matrix), num_inputs = matrix.num_inputs;
+  if (is_float(matrix.format)) {
+    kernels.matmul_float(matrix, x, num_rows, 0, panels, y, matrix.num_outputs);
+    return;
+  }
+  const OwnedRows rows(num_rows, num_inputs);
+  for (int64_t row = 0; row < num_rows; ++row) {
+    kernels.quantize_row(x + row * num_inputs, num_inputs, rows.view, int(row));
+  }
+  kernels.matmul_quantized(matrix, rows.view, num_rows, 0, panels, y, matrix.num_outputs);
+}
+
+// The paged cache of one sequence.
+struct Cache {
+  const float* keys;
+  const float* values;
+  const int32_t* block_table;
+  int head_dim, block_size, num_kv_heads;
+};
+
+AttentionTask task_of(const Cache& cache, int kv_head, int num_queries, int group, int first_num_keys) {
+  const int64_t head_floats = int64_t(cache.head_dim) * cache.block_size;
+  AttentionTask task;
+  task.keys = cache.keys;
+  task.values = cache.values;
+  task.block_table = cache.block_table;
+  task.block_stride = cache.num_kv_heads * head_floats;
+  task.head_offset = kv_head * head_floats;
+  task.num_queries = num_queries;
+  task.group = group;
+  task.head_dim = cache.head_dim;
+  task.block_size = cache.block_size;
+  task.first_num_keys = first_num_keys;
+  task.scale = attention_scale(cache.head_dim);
+  return task;
+}
+
+std::unique_ptr<float[]> scores_for(int num_rows, int num_keys) {
+  return std::unique_ptr<float[]>(new float[size_t(num_rows) * size_t((num_keys + kPanel - 1) / kPanel * kPanel)]);
+}
+
 }  // namespace
 
-extern "C" {
+int32_t pellucid_empty_call() { return 0; }
 
-// y [num_rows][num_outputs] = x [num_rows][num_inputs] times the rows of weights, which are in `encoding`.
-PELLUCID_EXPORT int32_t pellucid_matmul(const char* instruction_set, const char* encoding, const uint8_t* weights,
-                                        int32_t num_outputs, int32_t num_inputs, const float* x, int32_t num_rows,
-                                        float* y, char* message, int32_t size) {
+int32_t pellucid_take_arguments(const float*, const float*, int32_t, float, float*) { return 0; }
+
+int32_t pellucid_matmul(const char* instruction_set, const char* encoding, const uint8_t* weights, int32_t num_outputs,
+                        int32_t num_inputs, const float* x, int32_t num_rows, float* y, char* message, int32_t size) {
   return guarded(message, size, [&] {
     const KernelTable& kernels = kernels_of(instruction_set);
-    OwnedMatrix matrix;
-    allocate_matrix(matrix, format_of(encoding, num_inputs), num_outputs, num_inputs);
-    pack_rows(matrix, encoding, weights, 0, num_outputs);
-    const int panels = num_panels(matrix.view);
-    if (is_float(matrix.view.format)) {
-      kernels.matmul_float(matrix.view, x, num_rows, 0, panels, y, num_outputs);
-      return;
-    }
-    const OwnedRows rows(num_rows, num_inputs);
-    for (int64_t row = 0; row < num_rows; ++row) {
-      kernels.quantize_row(x + row * num_inputs, num_inputs, rows.view, int(row));
-    }
-    kernels.matmul_quantized(matrix.view, rows.view, num_rows, 0, panels, y, num_outputs);
+    multiply(kernels, packed(encoding, weights, num_outputs, num_inputs)->view, x, num_rows, y);
   });
 }
 
-// out [num_rows][num_inputs] = the weights as floats, after packing.
-PELLUCID_EXPORT int32_t pellucid_unpack(const char* encoding, const uint8_t* weights, int32_t num_outputs,
-                                        int32_t num_inputs, float* out, char* message, int32_t size) {
+int32_t pellucid_unpack(const char* encoding, const uint8_t* weights, int32_t num_outputs, int32_t num_inputs,
+                        float* out, char* message, int32_t size) {
   return guarded(message, size, [&] {
-    OwnedMatrix matrix;
-    allocate_matrix(matrix, format_of(encoding, num_inputs), num_outputs, num_inputs);
-    pack_rows(matrix, encoding, weights, 0, num_outputs);
+    const auto matrix = packed(encoding, weights, num_outputs, num_inputs);
     for (int output = 0; output < num_outputs; ++output) {
-      unpack_row(matrix.view, output, out + int64_t(output) * num_inputs);
+      unpack_row(matrix->view, output, out + int64_t(output) * num_inputs);
     }
   });
 }
 
-// values [num_inputs], scales and sums [num_inputs / 32].
-PELLUCID_EXPORT int32_t pellucid_quantize_row(const char* instruction_set, const float* x, int32_t num_inputs,
-                                              int8_t* values, float* scales, float* sums, char* message,
-                                              int32_t size) {
+int32_t pellucid_quantize_row(const char* instruction_set, const float* x, int32_t num_inputs, int8_t* values,
+                              float* scales, float* sums, char* message, int32_t size) {
   return guarded(message, size, [&] {
     const OwnedRows rows(1, num_inputs);
     kernels_of(instruction_set).quantize_row(x, num_inputs, rows.view, 0);
@@ -70,44 +105,99 @@ PELLUCID_EXPORT int32_t pellucid_quantize_row(const char* instruction_set, const
   });
 }
 
-PELLUCID_EXPORT int32_t pellucid_rms_norm(const char* instruction_set, const float* x, const float* weight,
-                                          int32_t width, float epsilon, float* out, char* message, int32_t size) {
-  return guarded(message, size, [&] { kernels_of(instruction_set).rms_norm(x, weight, width, epsilon, out); });
+int32_t pellucid_rms_norm(const char* instruction_set, const float* x, const float* weight, int32_t num_rows,
+                          int32_t width, float epsilon, float* out, char* message, int32_t size) {
+  return guarded(message, size, [&] {
+    const KernelTable& kernels = kernels_of(instruction_set);
+    for (int64_t at = 0; at < int64_t(num_rows) * width; at += width) {
+      kernels.rms_norm(x + at, weight, width, epsilon, out + at);
+    }
+  });
 }
 
-PELLUCID_EXPORT int32_t pellucid_swiglu(const char* instruction_set, const float* gate, const float* up, int32_t width,
-                                        float* out, char* message, int32_t size) {
-  return guarded(message, size, [&] { kernels_of(instruction_set).swiglu(gate, up, width, out); });
+int32_t pellucid_softmax(const char* instruction_set, const float* x, int32_t num_rows, int32_t width, float* out,
+                         char* message, int32_t size) {
+  return guarded(message, size, [&] {
+    const KernelTable& kernels = kernels_of(instruction_set);
+    for (int64_t at = 0; at < int64_t(num_rows) * width; at += width) kernels.softmax(x + at, width, out + at);
+  });
 }
 
-// Attention of num_queries neighbouring queries over one KV head; query and out: [num_queries][group][head_dim],
-// keys: [block][num_kv_heads][head_dim][block_size], values: [block][num_kv_heads][block_size][head_dim].
-PELLUCID_EXPORT int32_t pellucid_attention(const char* instruction_set, const float* query, const float* keys,
-                                           const float* values, const int32_t* block_table, int32_t num_queries,
-                                           int32_t group, int32_t head_dim, int32_t block_size, int32_t num_kv_heads,
-                                           int32_t kv_head, int32_t first_num_keys, float* out, char* message,
-                                           int32_t size) {
+int32_t pellucid_swiglu(const char* instruction_set, const float* gate, const float* up, int32_t count, float* out,
+                        char* message, int32_t size) {
+  return guarded(message, size, [&] { kernels_of(instruction_set).swiglu(gate, up, count, out); });
+}
+
+int32_t pellucid_rope(const char* instruction_set, const float* x, const float* cosines, const float* sines,
+                      int32_t num_tokens, int32_t num_heads, int32_t head_dim, float* out, char* message,
+                      int32_t size) {
+  return guarded(message, size, [&] {
+    if (head_dim % 2) throw std::invalid_argument("head_dim must be even");
+    const KernelTable& kernels = kernels_of(instruction_set);
+    const int64_t width = int64_t(num_heads) * head_dim, half = head_dim / 2;
+    for (int64_t token = 0; token < num_tokens; ++token) {
+      kernels.rope(x + token * width, cosines + token * half, sines + token * half, num_heads, head_dim,
+                   out + token * width);
+    }
+  });
+}
+
+int32_t pellucid_attention(const char* instruction_set, const float* query, const float* keys, const float* values,
+                           const int32_t* block_table, int32_t num_queries, int32_t group, int32_t head_dim,
+                           int32_t block_size, int32_t num_kv_heads, int32_t kv_head, int32_t first_num_keys,
+                           float* out, char* message, int32_t size) {
   return guarded(message, size, [&] {
     const KernelTable& kernels = kernels_of(instruction_set);
     if (num_queries * group > kMaxAttentionRows) throw std::invalid_argument("too many rows for one task");
-    AttentionTask task;
+    const Cache cache{keys, values, block_table, head_dim, block_size, num_kv_heads};
+    AttentionTask task = task_of(cache, kv_head, num_queries, group, first_num_keys);
     task.query = query;
     task.out = out;
     task.query_stride = task.out_stride = int64_t(group) * head_dim;
-    task.keys = keys;
-    task.values = values;
-    task.block_table = block_table;
-    task.block_stride = int64_t(num_kv_heads) * head_dim * block_size;
-    task.head_offset = int64_t(kv_head) * head_dim * block_size;
-    task.num_queries = num_queries;
-    task.group = group;
-    task.head_dim = head_dim;
-    task.block_size = block_size;
-    task.first_num_keys = first_num_keys;
-    task.scale = attention_scale(head_dim);
-    const int64_t keys_a_row = (first_num_keys + num_queries + kPanel - 1) / kPanel * kPanel;
-    AlignedMemory scores(size_t(num_queries * group * keys_a_row) * sizeof(float));
-    kernels.attention(task, reinterpret_cast<float*>(scores.data()));
+    const auto scores = scores_for(num_queries * group, first_num_keys + num_queries - 1);
+    kernels.attention(task, scores.get());
   });
 }
+
+int32_t pellucid_sequence_attention(const char* instruction_set, const float* query, const float* keys,
+                                    const float* values, const int32_t* block_table, int32_t num_queries,
+                                    int32_t num_heads, int32_t head_dim, int32_t block_size, int32_t num_kv_heads,
+                                    int32_t first_num_keys, float* out, char* message, int32_t size) {
+  return guarded(message, size, [&] {
+    const KernelTable& kernels = kernels_of(instruction_set);
+    const int group = num_heads / num_kv_heads, queries_per_task = kMaxAttentionRows / group;
+    if (num_heads % num_kv_heads || queries_per_task == 0) throw std::invalid_argument("unsupported number of heads");
+    const Cache cache{keys, values, block_table, head_dim, block_size, num_kv_heads};
+    const auto scores = scores_for(queries_per_task * group, first_num_keys + num_queries - 1);
+    const int64_t stride = int64_t(num_heads) * head_dim;
+    for (int first = 0; first < num_queries; first += queries_per_task) {
+      const int count = std::min(queries_per_task, num_queries - first);
+      for (int kv_head = 0; kv_head < num_kv_heads; ++kv_head) {
+        AttentionTask task = task_of(cache, kv_head, count, group, first_num_keys + first);
+        const int64_t at = first * stride + int64_t(kv_head) * group * head_dim;
+        task.query = query + at;
+        task.out = out + at;
+        task.query_stride = task.out_stride = stride;
+        kernels.attention(task, scores.get());
+      }
+    }
+  });
+}
+
+int32_t pellucid_pack_matrix(const char* encoding, const uint8_t* weights, int32_t num_outputs, int32_t num_inputs,
+                             int64_t* matrix, char* message, int32_t size) {
+  return guarded(message, size, [&] {
+    *matrix = reinterpret_cast<int64_t>(packed(encoding, weights, num_outputs, num_inputs).release());
+  });
+}
+
+int32_t pellucid_matmul_packed(const char* instruction_set, int64_t matrix, const float* x, int32_t num_rows, float* y,
+                               char* message, int32_t size) {
+  return guarded(message, size, [&] {
+    multiply(kernels_of(instruction_set), reinterpret_cast<const OwnedMatrix*>(matrix)->view, x, num_rows, y);
+  });
+}
+
+int32_t pellucid_free_matrix(int64_t matrix, char* message, int32_t size) {
+  return guarded(message, size, [&] { delete reinterpret_cast<OwnedMatrix*>(matrix); });
 }

@@ -89,6 +89,10 @@ struct KernelTable {
   void (*swiglu)(const float* gate, const float* up, int size, float* out);
   // Attention of a task's queries; scores is scratch: float [num_queries * group][keys rounded up to 16].
   void (*attention)(const AttentionTask& task, float* scores);
+  // out = e^x / sum(e^x) for [size].
+  void (*softmax)(const float* x, int size, float* out);
+  // Rotates the heads of one token to its position.
+  void (*rope)(const float* x, const float* cosines, const float* sines, int num_heads, int head_dim, float* out);
 };
 
 const KernelTable* portable_kernels();
