@@ -68,7 +68,7 @@ class AdmissionRoom:
         """Return how many more blocks a sequence, with all choices that it will fork, can ever take."""
         blocks, record = self._blocks, self._records[seq.request_id]
         num_prompt = seq.num_prompt_tokens
-        at_end = blocks.num_blocks_for(num_prompt + record.max_output_tokens)
+        at_end = blocks.num_blocks_for(num_prompt + seq.max_output_tokens)
         of_forks = record.num_unborn * (at_end - num_prompt // blocks.block_size)
         of_shared_tail = 1 if record.request.params.n > 1 else 0
         return at_end + of_forks + of_shared_tail - len(seq.block_table)

@@ -20,8 +20,6 @@ class RequestRecord:
 
     Attributes:
         sequences: its choices so far: one until its prefill is complete, then `n`.
-        max_output_tokens: after so many a choice ends with `length`.
-        stop_ids: tokens that end a choice.
         num_prompt_logprobs: last prompt position reported; a prefill repeated after a preemption reports none again.
         num_done, num_done_tokens: choices that are complete, and their output tokens.
         is_cut_short: whether one of them ran into `length`.
@@ -29,20 +27,16 @@ class RequestRecord:
 
     __slots__ = (
         "is_cut_short",
-        "max_output_tokens",
         "num_done",
         "num_done_tokens",
         "num_prompt_logprobs",
         "request",
         "sequences",
-        "stop_ids",
     )
 
-    def __init__(self, request: EngineRequest, seq: Sequence, *, max_output_tokens: int, stop_ids: frozenset[int]):
+    def __init__(self, request: EngineRequest, seq: Sequence) -> None:
         self.request = request
         self.sequences = [seq]
-        self.max_output_tokens = max_output_tokens
-        self.stop_ids = stop_ids
         self.num_prompt_logprobs = 0
         self.num_done = 0
         self.num_done_tokens = 0
@@ -115,14 +109,12 @@ class RequestLedger:
                 RequestRejected, request_id=request.request_id, error_type=error.error_type, message=error.message
             )
             raise
-        stop_ids = frozenset(params.stop_token_ids)
-        if not params.ignore_eos:
-            stop_ids |= self._eos_token_ids
         self._num_accepted += 1
         seq = Sequence(request, order=self._num_accepted)
-        self.records[request.request_id] = RequestRecord(
-            request, seq, max_output_tokens=max_output_tokens, stop_ids=stop_ids
-        )
+        seq.max_output_tokens = max_output_tokens
+        if not params.ignore_eos:
+            seq.stop_ids |= self._eos_token_ids
+        self.records[request.request_id] = RequestRecord(request, seq)
         return seq
 
     def finish(self, seq: Sequence, reason: FinishReason, num_output_tokens: int) -> None:

@@ -1,6 +1,7 @@
 """What one step will do: who gets how many tokens, which blocks are copied first."""
 
 import enum
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -61,13 +62,23 @@ class Schedule:
     blocked_on: BlockedOn = BlockedOn.NOTHING
 
     @cached_property
-    def num_tokens(self) -> int:
-        return sum(entry.num_tokens for entry in self.entries)
+    def num_decodes(self) -> int:
+        """How many entries, the first ones, are decodes."""
+        return bisect_left(self.entries, True, key=_is_chunk)
 
     @property
-    def num_decode_tokens(self) -> int:
-        return sum(entry.num_tokens for entry in self.entries if entry.is_decode)
+    def chunks(self) -> tuple[ScheduledSequence, ...]:
+        """The entries behind the decodes."""
+        return self.entries[self.num_decodes :]
+
+    @property
+    def num_tokens(self) -> int:
+        return self.num_decodes + self.num_prefill_tokens
 
     @property
     def num_prefill_tokens(self) -> int:
-        return sum(entry.num_tokens for entry in self.entries if not entry.is_decode)
+        return sum(entry.num_tokens for entry in self.chunks)
+
+
+def _is_chunk(entry: ScheduledSequence) -> bool:
+    return not entry.is_decode

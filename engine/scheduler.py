@@ -29,16 +29,17 @@ from engine.events import (
     RequestQueued,
     RequestResumed,
     RequestScheduled,
-    TokenCount,
+    RequestTokens,
 )
 from engine.execution.executor import SampledToken, SamplingRow
 from engine.kv.block_manager import BlockManager
 from engine.kv.prefix_lookup import PrefixMatch
 from engine.messages import ChoiceOutput, TokenLogprobs
+from engine.plain_decodes import PlainDecodes, num_one_row_decodes
 from engine.preemption import PreemptNewest, ShortagePolicy
 from engine.request_ledger import RequestLedger, RequestRecord
 from engine.running_set import RunningSet
-from engine.schedule import BlockedOn, Schedule
+from engine.schedule import BlockedOn, Schedule, ScheduledSequence
 from engine.sequence import EngineRequest, FinishReason, Sequence, SequenceStatus, seq_key
 from engine.step_plan import StepPlan
 from engine.token_intake import append_tokens, sort_prefill_results
@@ -76,6 +77,7 @@ class Scheduler:
         self._waiting = WaitingQueue()
         self._running = RunningSet()
         self._room = AdmissionRoom(config, blocks, self._policy, self._running, self._records)
+        self._plain_decodes = PlainDecodes(blocks, events)
         self._watchdog = Watchdog(num_steps=config.watchdog_steps, events=events)
 
     # --- state ---------------------------------------------------------------------------------------------------
@@ -168,9 +170,14 @@ class Scheduler:
         plan = StepPlan(self.config.max_num_batched_tokens)
         running = SequenceStatus.RUNNING
         plan.add_decodes(self._running.decoding)
-        for seq in self.blocks.without_slot(self._running.decoding):
-            if seq.status is running and not self._make_room(seq, 1, plan):
-                plan.drop(seq)
+        growing = self.blocks.without_slot(self._running.decoding)
+        if len(growing) <= self._policy.num_available(self.blocks):
+            for seq in growing:
+                self.blocks.allocate(seq, 1)
+        else:
+            for seq in growing:
+                if seq.status is running and not self._make_room(seq, 1, plan):
+                    plan.drop(seq)
         for seq in tuple(self._running.prefilling):
             if seq.status is running and plan.budget:
                 wanted = min(seq.num_tokens - seq.num_computed_tokens, plan.budget)
@@ -213,7 +220,7 @@ class Scheduler:
     def _admit(self, plan: StepPlan) -> BlockedOn:
         """Admit from the head of the queue as long as there is room; return what stopped it."""
         while (seq := self._waiting.head()) is not None:
-            if self._running.num_seats + self._records[seq.request.request_id].num_seats > self.config.max_num_seqs:
+            if self._running.num_seats + self._records[seq.request_id].num_seats > self.config.max_num_seqs:
                 return BlockedOn.MAX_NUM_SEQS
             if not plan.budget:
                 return BlockedOn.TOKEN_BUDGET
@@ -256,7 +263,7 @@ class Scheduler:
             self.blocks.explain(seq, match)
         self.blocks.admit(seq, match)
         seq.status = SequenceStatus.RUNNING
-        self._running.add(seq, num_seats=self._records[seq.request.request_id].num_seats)
+        self._running.add(seq, num_seats=self._records[seq.request_id].num_seats)
         if is_resumed:
             seq.is_catching_up = True
             self._events.emit(
@@ -325,73 +332,43 @@ class Scheduler:
         """
         assert len(sampled) == len(rows), f"{len(rows)} rows were asked for, {len(sampled)} came back"
         outputs: list[ChoiceOutput] = []
-        num_rows, last = len(rows), 0
-        # Decodes come first and have a row at least: as many rows as entries, the last one a decode, means one each.
-        has_one_row_each = num_rows == len(schedule.entries) and num_rows > 0 and schedule.entries[-1].is_decode
-        records, running, block_size = self._records, SequenceStatus.RUNNING, self.blocks.block_size
-        said: list[TokenCount] = []  # tokens of plain decodes whose event is still to come
-        full: list[Sequence] = []  # those of them that have filled a block
+        entries, num_rows = schedule.entries, len(rows)
+        num_plain = num_one_row_decodes(entries, schedule.num_decodes, rows)
         self.blocks.note_computed(schedule.num_tokens)
-        for entry in schedule.entries:
-            seq, first = entry.seq, last
-            if has_one_row_each:
-                last += 1
-            else:
-                while last < num_rows and rows[last].seq is seq:
-                    last += 1
-            if seq.status is not running:  # failed with a sibling earlier in this loop
-                self.blocks.note_computed(-entry.num_tokens)
-                continue
-            seq.num_computed_tokens = num_computed_tokens = entry.start + entry.num_tokens
-            request_id = seq.request.request_id
-            record = records[request_id]
-            if entry.is_decode and last - first == 1:
-                result, output = sampled[first], seq.output_token_ids
-                token_id, num_output_tokens = result.token_id, len(output) + 1
-                if (
-                    token_id not in record.stop_ids
-                    and num_output_tokens < record.max_output_tokens
-                    and result.logprobs is None
-                    and not result.error
-                ):  # nearly every token: what `_append` does with it, in a quarter of the time
-                    output.append(token_id)
-                    seq.is_catching_up = False
-                    index = seq.index
-                    said.append((request_id, index, 1, num_output_tokens))
-                    if not num_computed_tokens % block_size:
-                        full.append(seq)
-                    outputs.append(
-                        ChoiceOutput(
-                            request_id=request_id,
-                            index=index,
-                            token_ids=[token_id],
-                            num_cached_tokens=seq.num_cached_tokens,
-                        )
-                    )
+        place = row = 0
+        while place < len(entries):
+            if place < num_plain:  # then they are the first entries, and row and place the same
+                place += self._plain_decodes.take(entries[place:num_plain], sampled[place:num_plain], outputs)
+                row = place
+                if place == num_plain:
                     continue
-            if said:  # before anything that may end one of these requests
-                self._say_decodes(said, full)
-            results = sampled[first:last]
-            error = next((result.error for result in results if result.error), "")
-            if error:
-                outputs.extend(self._fail(record, error))
-            elif entry.is_decode:
-                outputs.append(self._append(record, seq, results, ()))
-            elif results:
-                outputs.extend(self._take_prefill(record, seq, rows[first:last], results))
-            else:
-                self.blocks.publish(seq)
-        self._say_decodes(said, full)
-        assert last == num_rows, f"{num_rows} rows for entries that have {last}"
+            entry, first = entries[place], row
+            while row < num_rows and rows[row].seq is entry.seq:
+                row += 1
+            outputs.extend(self._take(entry, rows[first:row], sampled[first:row]))
+            place += 1
+        assert row == num_rows, f"{num_rows} rows for entries that have {row}"
         return outputs
 
-    def _say_decodes(self, said: list[TokenCount], full: list[Sequence]) -> None:
-        """Emit the tokens of plain decodes and publish the blocks that they filled; empties both lists."""
-        self._events.emit_tokens(said)
-        for seq in full:
-            self.blocks.publish(seq)
-        said.clear()
-        full.clear()
+    def _take(
+        self, entry: ScheduledSequence, rows: Many[SamplingRow], results: Many[SampledToken]
+    ) -> list[ChoiceOutput]:
+        """Take in what a step computed for one entry, whatever came of it."""
+        seq = entry.seq
+        if seq.status is not SequenceStatus.RUNNING:  # failed with a sibling before it in the same step
+            self.blocks.note_computed(-entry.num_tokens)
+            return []
+        seq.num_computed_tokens = entry.start + entry.num_tokens
+        record = self._records[seq.request_id]
+        error = next((result.error for result in results if result.error), "")
+        if error:
+            return self._fail(record, error)
+        if entry.is_decode:
+            return [self._append(seq, results, ())]
+        if results:
+            return self._take_prefill(record, seq, rows, results)
+        self.blocks.publish(seq)
+        return []
 
     def _take_prefill(
         self, record: RequestRecord, seq: Sequence, rows: Many[SamplingRow], results: Many[SampledToken]
@@ -409,7 +386,7 @@ class Scheduler:
         outputs = []
         prompt_logprobs: Many[TokenLogprobs] = taken.prompt_logprobs
         for index, tokens in taken.tokens.items():
-            outputs.append(self._append(record, record.sequences[index], tokens, prompt_logprobs))
+            outputs.append(self._append(record.sequences[index], tokens, prompt_logprobs))
             prompt_logprobs = ()
         return outputs
 
@@ -418,27 +395,28 @@ class Scheduler:
         parent = record.sequences[0]
         for index in range(1, record.request.params.n):
             child = Sequence(parent.request, index=index, order=parent.order)
+            child.max_output_tokens, child.stop_ids = parent.max_output_tokens, parent.stop_ids
             child.num_cached_tokens = parent.num_cached_tokens
             child.status = SequenceStatus.RUNNING
             self.blocks.fork(parent, child)
             record.sequences.append(child)
             self._running.add_fork(child)
 
-    def _append(
-        self,
-        record: RequestRecord,
-        seq: Sequence,
-        results: Many[SampledToken],
-        prompt_logprobs: Many[TokenLogprobs],
-    ) -> ChoiceOutput:
+    def _append(self, seq: Sequence, results: Many[SampledToken], prompt_logprobs: Many[TokenLogprobs]) -> ChoiceOutput:
         """Add new tokens to a choice, and end it if one of them does."""
-        request_id, index = seq.request.request_id, seq.index
+        request_id, index = seq.request_id, seq.index
         if not seq.output_token_ids:
             self._events.emit(RequestFirstToken, request_id=request_id, index=index)
         seq.is_catching_up = False
-        new, reason = append_tokens(record, seq, results)
+        new, reason = append_tokens(seq, results)
         num_output_tokens = len(seq.output_token_ids)
-        self._events.emit_tokens([(request_id, index, len(new), num_output_tokens)])
+        self._events.emit(
+            RequestTokens,
+            request_id=request_id,
+            index=index,
+            num_tokens=len(new),
+            num_output_tokens=num_output_tokens,
+        )
         if reason is not None:
             self._leave(seq)
             self._ledger.finish(seq, reason, num_output_tokens)
@@ -471,5 +449,5 @@ class Scheduler:
         if seq.status is not SequenceStatus.RUNNING:
             self._waiting.remove(seq)
             return
-        self._running.remove(seq, num_seats=self._records[seq.request.request_id].num_seats)
+        self._running.remove(seq, num_seats=self._records[seq.request_id].num_seats)
         self.blocks.release(seq, is_faulty=is_faulty)

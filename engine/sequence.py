@@ -44,15 +44,20 @@ class FinishReason(enum.Enum):
 class Sequence:
     """One choice of one request.
 
-    The scheduler owns `status` and `num_computed_tokens`; the block manager owns `block_table`.
+    The scheduler owns `status` and `num_computed_tokens`; the block manager owns `block_table` and `num_slots`;
+    the ledger knows the model and so sets `max_output_tokens` and `stop_ids`.
 
     Attributes:
         request: the request it belongs to.
+        request_id: of that.
         index: which of the request's `n` choices.
         order: admission order over the engine's life; smaller is older. Forks share their parent's.
         output_token_ids: generated so far.
+        max_output_tokens: after so many it ends with `length`.
+        stop_ids: tokens that end it.
         num_computed_tokens: tokens whose KV is written and belongs to this sequence's block table.
         block_table: physical block of each logical block, append-only while running.
+        num_slots: tokens that fit into the table as it is; a tail shared with a fork takes no more.
         num_cached_tokens: prompt tokens taken from the prefix cache at the first admission.
         max_computed_tokens: the most tokens whose KV it had before a preemption; computing one of them is a repetition.
         num_preemptions: how often it lost its blocks.
@@ -65,32 +70,36 @@ class Sequence:
         "index",
         "is_catching_up",
         "max_computed_tokens",
+        "max_output_tokens",
         "num_cached_tokens",
         "num_computed_tokens",
         "num_preemptions",
+        "num_slots",
         "order",
         "output_token_ids",
         "request",
+        "request_id",
         "status",
+        "stop_ids",
     )
 
     def __init__(self, request: EngineRequest, *, index: int = 0, order: int = 0) -> None:
         self.request = request
+        self.request_id = request.request_id
         self.index = index
         self.order = order
         self.status = SequenceStatus.WAITING
         self.finish_reason: FinishReason | None = None
         self.output_token_ids: list[int] = []
+        self.max_output_tokens = request.params.max_tokens
+        self.stop_ids = frozenset(request.params.stop_token_ids)
         self.num_computed_tokens = 0
         self.block_table: list[int] = []
+        self.num_slots = 0
         self.num_cached_tokens = 0
         self.max_computed_tokens = 0
         self.num_preemptions = 0
         self.is_catching_up = False
-
-    @property
-    def request_id(self) -> str:
-        return self.request.request_id
 
     @property
     def params(self) -> SamplingParams:

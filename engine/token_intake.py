@@ -36,14 +36,12 @@ def sort_prefill_results(record: RequestRecord, rows: Many[SamplingRow], results
     return PrefillResults(prompt_logprobs, tokens)
 
 
-def append_tokens(
-    record: RequestRecord, seq: Sequence, results: Many[SampledToken]
-) -> tuple[list[int], FinishReason | None]:
+def append_tokens(seq: Sequence, results: Many[SampledToken]) -> tuple[list[int], FinishReason | None]:
     """Append sampled tokens to a choice, up to the one that ends it; return what was appended, and why it ended.
 
     A stop token counts as output, and as a stop even where the length limit falls on it.
     """
-    output, stop_ids, limit = seq.output_token_ids, record.stop_ids, record.max_output_tokens
+    output, stop_ids, limit = seq.output_token_ids, seq.stop_ids, seq.max_output_tokens
     new: list[int] = []
     for result in results:
         token_id = result.token_id

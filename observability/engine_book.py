@@ -17,7 +17,8 @@ from engine.events import (
     StepStarted,
 )
 from observability.kv_pool import PoolCounts
-from observability.metrics import STAGES, STEP_KINDS, WAIT_REASONS, Metrics
+from observability.label_sets import STAGES, STEP_KINDS, WAIT_REASONS
+from observability.metrics import Metrics
 from observability.window import Window
 
 
@@ -47,7 +48,8 @@ class EngineBook:
         self._last_heard: float | None = None
         self._heartbeat_age: Callable[[], float] | None = None
         self._step_started: float | None = None
-        self._last_step_end: float | None = None
+        self._counted_until: float | None = None  # wall time of the loop is in the stages up to here
+        self._has_work = False  # after the last event
         self._blocked_on = ""
         self._tail_waste_tokens = 0
         # series touched in every step
@@ -93,15 +95,33 @@ class EngineBook:
 
     def on_step_started(self, event: StepStarted) -> None:
         self._step_started = event.t
-        if self._last_step_end is not None:
-            self._stages["idle"].inc(max(0.0, event.t - self._last_step_end))
+        self._between_steps(event.t)
+
+    def rest(self, t: float) -> None:
+        """Nothing runs or waits any more: from here on the engine is idle."""
+        if self._has_work:
+            self._between_steps(t)
+            self._has_work = False
+
+    def idle_until(self, now: float) -> None:
+        """Count idle time up to now; else a scrape would not see it until the next step."""
+        if not self._has_work:
+            self._between_steps(now)
+
+    def _between_steps(self, t: float) -> None:
+        """Count the time since the last step's end; what was counted ahead of it by `idle_until` isn't twice."""
+        if self._counted_until is None:
+            return
+        self._stages["messages" if self._has_work else "idle"].inc(max(0.0, t - self._counted_until))
+        self._counted_until = max(t, self._counted_until)
 
     def on_step_finished(self, event: StepFinished) -> None:
         stages_s = event.schedule_s + event.execute_s + event.sample_s + event.update_s
         started = self._step_started if self._step_started is not None else event.t - stages_s
         duration = event.t - started
         self._step_started = None
-        self._last_step_end = event.t
+        self._counted_until = event.t
+        self._has_work = bool(event.num_running or event.num_waiting)
         self._blocked_on = event.blocked_on
         self._tail_waste_tokens = event.num_tail_waste_tokens
         self.pool.set_to(event.num_free_blocks, event.num_referenced_blocks, event.num_cached_blocks)
@@ -174,6 +194,11 @@ class EngineBook:
         self._forget_step()
         self.pool.reset(event.num_blocks)
         self._metrics.model_info.set(model=event.model, executor=event.executor)
+        self._metrics.cache_info.set(
+            block_size=str(event.block_size),
+            num_blocks=str(event.num_blocks),
+            prefix_cache="true" if event.prefix_cache else "false",
+        )
 
     def on_engine_down(self, event: EngineStopped | EngineFailed) -> None:
         self.state = "down"
@@ -182,6 +207,7 @@ class EngineBook:
 
     def _forget_step(self) -> None:
         self._step_started = None
-        self._last_step_end = None
+        self._counted_until = None
+        self._has_work = False
         self._blocked_on = ""
         self._tail_waste_tokens = 0

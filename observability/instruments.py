@@ -7,7 +7,7 @@ can take, so no client text can ever become a series. Single-threaded, like the 
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Generic, TypeVar
@@ -98,6 +98,12 @@ class HistogramSeries:
         if trace_id:
             self.exemplars[bucket] = (trace_id, value, wall)
 
+    def forget_exemplars(self, is_known: Callable[[str], bool]) -> None:
+        """Drop the exemplars whose trace id isn't known any more."""
+        gone = [bucket for bucket, (trace_id, _, _) in self.exemplars.items() if not is_known(trace_id)]
+        for bucket in gone:
+            del self.exemplars[bucket]
+
 
 S = TypeVar("S", CounterSeries, GaugeSeries, HistogramSeries)
 
@@ -137,6 +143,10 @@ class Instrument(ABC, Generic[S]):
     def items(self) -> Iterator[tuple[tuple[str, ...], S]]:
         """Iterate over (label values, series)."""
         return iter(self._series.items())
+
+    def all_series(self) -> Iterable[S]:
+        """Return every series."""
+        return self._series.values()
 
     @abstractmethod
     def family(self) -> Metric:
@@ -181,22 +191,25 @@ class Info:
     """A gauge that is always 1 and says things in its labels; empty until `set`.
 
     The values come from our own process (version, loaded model), never from a client.
+
+    Attributes:
+        values: the label values in the order of `label_names`, None before `set`.
     """
 
     def __init__(self, name: str, help: str, *label_names: str) -> None:  # noqa: A002 - Prometheus calls it help
         self.name = PREFIX + name
         self.help = help
         self.label_names = label_names
-        self._values: tuple[str, ...] | None = None
+        self.values: tuple[str, ...] | None = None
 
     def set(self, **values: str) -> None:
         """Replace the labels; there is one series at a time."""
-        self._values = tuple(values[name] for name in self.label_names)
+        self.values = tuple(values[name] for name in self.label_names)
 
     def family(self) -> Metric:
         family = GaugeMetricFamily(self.name, self.help, labels=self.label_names)
-        if self._values is not None:
-            family.add_metric(self._values, 1)
+        if self.values is not None:
+            family.add_metric(self.values, 1)
         return family
 
 
@@ -205,12 +218,21 @@ class Histogram(Instrument[HistogramSeries]):
 
     Args:
         bounds: ascending inclusive upper bounds, without +Inf.
+        exemplars: whether observations name a trace where they have a sampled one; for the documentation.
     """
 
-    def __init__(self, name: str, help: str, *labels: Label, bounds: tuple[float, ...]) -> None:  # noqa: A002
+    def __init__(
+        self,
+        name: str,
+        help: str,  # noqa: A002 - Prometheus calls it help
+        *labels: Label,
+        bounds: tuple[float, ...],
+        exemplars: bool = False,
+    ) -> None:
         if list(bounds) != sorted(set(bounds)):
             raise ValueError(f"bounds of {name} must ascend, got {bounds}")
         self.bounds = bounds
+        self.has_exemplars = exemplars
         super().__init__(name, help, *labels)
 
     def _new(self) -> HistogramSeries:
@@ -218,16 +240,20 @@ class Histogram(Instrument[HistogramSeries]):
 
     def family(self) -> Metric:
         family = HistogramMetricFamily(self.name, self.help, labels=self.label_names)
-        bounds = [*(repr(bound) for bound in self.bounds), "+Inf"]
         for values, series in self.items():
-            buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
-            cumulative = 0
-            for bucket, bound in enumerate(bounds):
-                cumulative += series.counts[bucket]
-                kept = series.exemplars.get(bucket)
-                buckets.append((bound, cumulative) if kept is None else (bound, cumulative, _exemplar(kept)))
-            family.add_metric(values, buckets, series.sum)
+            family.add_metric(values, exposed_buckets(series), series.sum)
         return family
+
+
+def exposed_buckets(series: HistogramSeries) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
+    """Return (upper bound, cumulative count[, exemplar]) of each bucket, +Inf last."""
+    buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+    cumulative = 0
+    for bucket, bound in enumerate((*(repr(bound) for bound in series.bounds), "+Inf")):
+        cumulative += series.counts[bucket]
+        kept = series.exemplars.get(bucket)
+        buckets.append((bound, cumulative) if kept is None else (bound, cumulative, _exemplar(kept)))
+    return buckets
 
 
 def _exemplar(kept: tuple[str, float, float]) -> Exemplar:

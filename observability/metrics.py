@@ -2,13 +2,30 @@
 
 import platform
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import cast
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.openmetrics.exposition import ALLOWUTF8
 from prometheus_client.registry import Collector
 
 from observability.instruments import Counter, Gauge, Histogram, Info, Label
+from observability.label_sets import (
+    BLOCK_STATES,
+    CAUSES,
+    ERROR_TYPES,
+    FINISH_REASONS,
+    METHODS,
+    MISS_REASONS,
+    PROMPT_SOURCES,
+    SPAN_DROPS,
+    STAGES,
+    STATUSES,
+    STEP_KINDS,
+    WAIT_REASONS,
+)
 
 # The bounds of the OpenTelemetry GenAI conventions for the server metrics of the same meaning.
 TTFT_BOUNDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
@@ -24,27 +41,6 @@ STEP_BOUNDS = (*(0.0005 * 2**i for i in range(15)),)
 TOKEN_BOUNDS = (*(float(2**i) for i in range(15)),)
 BATCH_BOUNDS = (*(float(2**i) for i in range(11)),)
 HTTP_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
-
-FINISH_REASONS = ("stop", "length", "abort", "error")
-WAIT_REASONS = ("kv_blocks", "token_budget", "max_num_seqs", "shared_prefix", "next_step")
-MISS_REASONS = ("cold", "diverged", "evicted", "salt", "tail", "disabled")
-STAGES = ("schedule", "execute", "sample", "update", "other", "idle")
-STEP_KINDS = ("prefill", "decode", "mixed")
-BLOCK_STATES = ("free", "referenced", "cached")
-ERROR_TYPES = (
-    "invalid_request_error",
-    "authentication_error",
-    "permission_error",
-    "not_found_error",
-    "method_not_allowed",
-    "request_too_large",
-    "unsupported_media_type",
-    "rate_limit_exceeded",
-    "service_unavailable",
-    "internal_error",
-)
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-STATUSES = tuple(str(status) for status in range(100, 600))
 
 
 class Metrics:
@@ -86,7 +82,7 @@ class Metrics:
         self.prompt_tokens = Counter(
             "prompt_tokens_total",
             "Prompt tokens by where their KV came from; recomputed ones were lost to a preemption before.",
-            Label("source", ("computed", "cached", "recomputed")),
+            Label("source", PROMPT_SOURCES),
         )
         self.generated_tokens = Counter(
             "generated_tokens_total", "Tokens sampled, in the step that sampled them (rates are true during requests)."
@@ -103,36 +99,71 @@ class Metrics:
             Label("why", MISS_REASONS),
         )
 
+        self.request_prompt_tokens = Histogram(
+            "request_prompt_tokens", "Prompt length of every request that ended.", bounds=TOKEN_BOUNDS
+        )
+        self.request_output_tokens = Histogram(
+            "request_output_tokens", "Tokens sampled for every request that ended, all choices.", bounds=TOKEN_BOUNDS
+        )
+
         # latency
         self.ttft = Histogram(
             "time_to_first_token_seconds",
             "Arrival to the first token handed to the transport, queueing included; one observation for each request "
             "that produced a token (engine-side stamp where the answer isn't streamed).",
+            exemplars=True,
             bounds=TTFT_BOUNDS,
         )
         self.itl = Histogram(
-            "inter_token_latency_seconds", "Gap between consecutive tokens of one choice.", bounds=ITL_BOUNDS
+            "inter_token_latency_seconds",
+            "Gap between consecutive tokens of one choice.",
+            exemplars=True,
+            bounds=ITL_BOUNDS,
         )
         self.tpot = Histogram(
             "time_per_output_token_seconds",
             "(E2E - TTFT) / (n - 1) of finished requests; no observation for n < 2.",
+            exemplars=True,
             bounds=TPOT_BOUNDS,
         )
         self.duration = Histogram(
             "request_duration_seconds",
             "Arrival to the last byte handed to the transport, of every request that ended.",
+            exemplars=True,
             bounds=DURATION_BOUNDS,
         )
         self.queue = Histogram(
             "request_queue_seconds",
             "All waiting of one request, waiting again after preemption included.",
+            exemplars=True,
+            bounds=PHASE_BOUNDS,
+        )
+        self.first_queue = Histogram(
+            "request_first_queue_seconds",
+            "Queued to first scheduled, of every request that ended.",
+            exemplars=True,
             bounds=PHASE_BOUNDS,
         )
         self.prefill = Histogram(
-            "request_prefill_seconds", "First scheduled to first token (engine side).", bounds=PHASE_BOUNDS
+            "request_prefill_seconds",
+            "First scheduled to first token (engine side).",
+            exemplars=True,
+            bounds=PHASE_BOUNDS,
         )
         self.decode = Histogram(
-            "request_decode_seconds", "First token to last token (engine side).", bounds=PHASE_BOUNDS
+            "request_decode_seconds", "First token to last token (engine side).", exemplars=True, bounds=PHASE_BOUNDS
+        )
+
+        self.unattributed = Histogram(
+            "unattributed_seconds",
+            "Part of a request's duration that no cause accounts for; one observation per duration.",
+            exemplars=True,
+            bounds=PHASE_BOUNDS,
+        )
+        self.attributed = Counter(
+            "request_attributed_seconds_total",
+            "Durations of the requests that ended, split into exclusive causes; the causes sum to the durations.",
+            Label("cause", CAUSES),
         )
 
         # steps
@@ -154,7 +185,8 @@ class Metrics:
         self.steps = Counter("engine_steps_total", "Engine steps, empty ones included.")
         self.stage_seconds = Counter(
             "engine_stage_seconds_total",
-            "Wall time of the engine loop by stage; `idle` is added when the next step starts.",
+            "Wall time of the engine loop by stage: the stages of its steps, what else the steps took (`other`), "
+            "`messages` to and from the service between steps, and `idle` with nothing to do.",
             Label("stage", STAGES),
         )
 
@@ -169,6 +201,14 @@ class Metrics:
             "recomputed_tokens_total", "Tokens computed a second time because of a preemption: wasted work."
         )
         self.kv_tail_waste = Gauge("kv_tail_waste_tokens", "Slots allocated to running sequences and not written.")
+
+        # speculative decoding
+        self.speculative_proposed = Counter(
+            "speculative_proposed_tokens_total", "Tokens proposed by a draft; 0 while nothing drafts."
+        )
+        self.speculative_accepted = Counter(
+            "speculative_accepted_tokens_total", "Proposed tokens that the model accepted."
+        )
 
         # HTTP
         self.http_requests = Counter(
@@ -185,6 +225,11 @@ class Metrics:
             bounds=HTTP_BOUNDS,
         )
 
+        self.send_blocked = Counter(
+            "send_blocked_seconds_total",
+            "Time that answers were held up by readers slower than they are written (writes of a millisecond or more).",
+        )
+
         # engine process
         self.engine_up = Gauge("engine_up", "1 while the engine process answers and can step.")
         self.engine_restarts = Counter("engine_restarts_total", "Times the engine came up again after its first start.")
@@ -197,9 +242,18 @@ class Metrics:
             "Events lost: `stream` never reached the recorder (a fault); `ring` were overwritten by newer ones.",
             Label("where", ("stream", "ring")),
         )
+        self.spans_dropped = Counter(
+            "spans_dropped_total",
+            "Spans lost on the way to a collector (its queue was full, it refused them, the server stopped first), or "
+            "beyond what the memory keeps of one trace.",
+            Label("reason", SPAN_DROPS),
+        )
         self.build_info = Info("build_info", "Version of the project and of Python.", "version", "python")
         self.build_info.set(version=version, python=platform.python_version())
         self.model_info = Info("model_info", "The model that is loaded and what runs it.", "model", "executor")
+        self.cache_info = Info(
+            "kv_cache_info", "The pool of KV blocks as configured.", "block_size", "num_blocks", "prefix_cache"
+        )
 
         self._refreshers: list[Callable[[], None]] = []
         self._registry = CollectorRegistry()
@@ -212,9 +266,20 @@ class Metrics:
             if isinstance(value, Counter | Gauge | Histogram | Info):
                 yield value
 
+    def also_expose(self, collector: Collector) -> None:
+        """Append another collector's families to each exposition."""
+        self._registry.register(collector)
+
     def before_render(self, refresh: Callable[[], None]) -> None:
         """Have `refresh` bring gauges up to date before each exposition."""
         self._refreshers.append(refresh)
+
+    def forget_exemplars(self, is_known: Callable[[str], bool]) -> None:
+        """Drop the exemplars whose trace id isn't known any more: they would lead nowhere."""
+        for instrument in self.instruments():
+            if isinstance(instrument, Histogram):
+                for series in instrument.all_series():
+                    series.forget_exemplars(is_known)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return (body, content type) of the exposition that an Accept header asks for.
@@ -224,6 +289,10 @@ class Metrics:
         for refresh in self._refreshers:
             refresh()
         encode, content_type = choose_encoder(accept)
+        # Whatever the scraper can't read in names is to be escaped, says the header, and ours have nothing of the kind.
+        # The library would take the colon of `vllm:` for it, which is only wrong in labels.
+        if content_type.startswith("application/openmetrics-text"):
+            encode = partial(cast(Callable[..., bytes], encode), escaping=ALLOWUTF8)
         return encode(self._registry), content_type
 
     def rejected(self, error_type: str) -> None:

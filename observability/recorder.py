@@ -5,7 +5,6 @@ request table say is computed from the event stream alone, once. The stream of e
 (engine/event_ledger.py writes the last events of an engine that died), so there is no second way to end one.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,11 +42,13 @@ from engine.events import (
 )
 from observability import report, request_view
 from observability.engine_book import EngineBook
+from observability.event_tape import EventTape, Life
 from observability.history import SLIDING_S, history_columns
 from observability.metrics import Metrics
 from observability.requests import RequestBook
-from observability.stats import SCHEMA, VERSION, Rings, RingStats, Stats, window_stats
+from observability.stats import SCHEMA, VERSION, Rings, RingStats, Stats, TracingStats, window_stats
 from observability.timeline import Outcome, RequestTimeline
+from observability.trace_header import TraceHeader, header_of
 from observability.window import Gauges, Window
 
 RECENT_S = 5
@@ -71,9 +72,22 @@ class Recorder:
         clock: the one that stamps the service's side; must be comparable with the engine's.
         metrics: gets counts and observations; its gauges are refreshed from here before each exposition.
         ring_sizes: bounds of the memories.
+        on_closed: told of each request of which nothing more will be known, while it is taken in.
+        tracing_stats: asked for what became of the spans.
+
+    Attributes:
+        tape: the newest events themselves, for traces, recordings and the live feed.
     """
 
-    def __init__(self, clock: Clock, *, metrics: Metrics, ring_sizes: RingSizes | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        metrics: Metrics,
+        ring_sizes: RingSizes | None = None,
+        on_closed: Callable[[RequestTimeline], None] = lambda _: None,
+        tracing_stats: Callable[[], TracingStats] = TracingStats,
+    ) -> None:
         sizes = ring_sizes if ring_sizes is not None else RingSizes()
         self._clock = clock
         self._metrics = metrics
@@ -81,8 +95,15 @@ class Recorder:
         self._wall_offset = clock.wall() - self._opened_at
         self._window = Window(MAX_HISTORY_S + SLIDING_S, self._opened_at)
         self._engine = EngineBook(metrics, self._window, num_steps=sizes.steps)
-        self._requests = RequestBook(metrics, self._window, wall_offset=self._wall_offset, num_recent=sizes.requests)
-        self._events: deque[Event] = deque(maxlen=sizes.events)
+        self._requests = RequestBook(
+            metrics,
+            self._window,
+            wall_offset=self._wall_offset,
+            num_recent=sizes.requests,
+            on_closed=on_closed,
+        )
+        self._tracing_stats = tracing_stats
+        self.tape = EventTape(clock, capacity=sizes.events)
         self._num_events = 0
         self._last_seq = 0
         self._handlers = self._dispatch_table()
@@ -95,7 +116,10 @@ class Recorder:
         if not events:
             return
         self._check_gapless(events)
-        self._keep(events)
+        num_overwritten = self.tape.append(events)
+        if num_overwritten:
+            self._metrics.events_dropped.at("ring").inc(num_overwritten)
+        self._num_events += len(events)
         handlers = self._handlers
         for event in events:
             handler = handlers.get(type(event))
@@ -103,6 +127,8 @@ class Recorder:
                 handler(event)
         last = events[-1].t
         self._engine.heard(last)
+        if not (self._requests.num_running or self._requests.num_waiting):
+            self._engine.rest(last)
         self._window.set_gauges(last, self._gauges())
 
     def follow_heartbeat(self, age_s: Callable[[], float]) -> None:
@@ -173,6 +199,7 @@ class Recorder:
             window=window_stats(seconds[-WINDOW_S:]),
             history=history_columns(seconds, num_rows, self._wall_offset),
             rings=self._ring_stats(),
+            tracing=self._tracing_stats(),
         )
         body: dict[str, Any] = msgspec.to_builtins(stats)
         return body
@@ -200,9 +227,22 @@ class Recorder:
             if event.step > since
         ]
 
-    def events(self, since: int = 0) -> list[Event]:
-        """Return the events after number `since` that are still kept, oldest first."""
-        return [event for event in self._events if event.seq > since]
+    def header(self, life: Life, *, num_dropped_events: int = 0) -> TraceHeader | None:
+        """Return the header of a trace of one engine life; None if that engine never came so far as to say its sizes.
+
+        Args:
+            life: of the tape.
+            num_dropped_events: of this life, left out before the first event of the trace.
+        """
+        if life.started is None:
+            return None
+        return header_of(
+            life.started,
+            wall_origin_s=self._opened_at + self._wall_offset,
+            monotonic_origin_s=self._opened_at,
+            num_dropped_events=num_dropped_events,
+            life=life.id,
+        )
 
     # --- inside ---
 
@@ -245,14 +285,6 @@ class Recorder:
             self._metrics.events_dropped.at("stream").inc(num_missing)
         self._last_seq = last
 
-    def _keep(self, events: Sequence[Event]) -> None:
-        ring = self._events
-        overflow = len(ring) + len(events) - (ring.maxlen or 0)
-        if overflow > 0:
-            self._metrics.events_dropped.at("ring").inc(overflow)
-        ring.extend(events)
-        self._num_events += len(events)
-
     def _gauges(self) -> Gauges:
         pool = self._engine.pool
         return Gauges(
@@ -267,8 +299,8 @@ class Recorder:
         engine, requests = self._engine, self._requests
         return Rings(
             events=RingStats(
-                size=len(self._events),
-                capacity=self._events.maxlen or 0,
+                size=len(self.tape),
+                capacity=self.tape.capacity,
                 overwritten=int(self._metrics.events_dropped.at("ring").value),
             ),
             steps=RingStats(

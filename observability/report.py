@@ -1,7 +1,8 @@
 """Puts the current state of the books into the form of `GET /stats`, and into the gauges."""
 
 from observability.engine_book import EngineBook
-from observability.metrics import BLOCK_STATES, WAIT_REASONS, Metrics
+from observability.label_sets import BLOCK_STATES, WAIT_REASONS
+from observability.metrics import Metrics
 from observability.requests import RequestBook
 from observability.stats import CounterStats, EngineStats, GaugeStats, KvStats
 
@@ -18,6 +19,8 @@ def refresh_gauges(metrics: Metrics, requests: RequestBook, engine: EngineBook, 
         metrics.kv_blocks.at(state).set(count)
     metrics.kv_usage.at().set(pool.usage_ratio)
     metrics.kv_tail_waste.at().set(engine.tail_waste_tokens)
+    if not requests.num_in_flight:
+        engine.idle_until(now)
     metrics.engine_up.at().set(engine.state == "ready")
     metrics.heartbeat_age.at().set(engine.heartbeat_age_s(now) or 0.0)
 

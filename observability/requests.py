@@ -5,12 +5,14 @@ A request is *live* until its one terminal event, then *sending* until the servi
 """
 
 from collections import deque
+from collections.abc import Callable
 
 from engine.events import (
     PrefixLookup,
     RequestAborted,
     RequestArrived,
     RequestChunk,
+    RequestEvent,
     RequestFailed,
     RequestFinished,
     RequestFirstToken,
@@ -40,12 +42,22 @@ class RequestBook:
         window: the same, by second.
         wall_offset: Unix epoch seconds minus monotonic seconds, for exemplars.
         num_recent: ended requests kept, newest first out of a ring.
+        on_closed: told of each request that became one of them: nothing more will be known of it.
     """
 
-    def __init__(self, metrics: Metrics, window: Window, *, wall_offset: float, num_recent: int) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        window: Window,
+        *,
+        wall_offset: float,
+        num_recent: int,
+        on_closed: Callable[[RequestTimeline], None] = lambda _: None,
+    ) -> None:
         self._metrics = metrics
         self._window = window
         self._wall_offset = wall_offset
+        self._on_closed = on_closed
         self._live: dict[str, RequestTimeline] = {}
         self._sending: dict[str, RequestTimeline] = {}
         self.recent: deque[RequestTimeline] = deque(maxlen=num_recent)
@@ -121,6 +133,7 @@ class RequestBook:
         timeline.in_engine = True
         timeline.num_prompt_tokens = event.num_prompt_tokens
         timeline.max_tokens = event.max_tokens
+        timeline.first_seq = event.seq
 
     def on_queued(self, event: RequestQueued) -> None:
         if timeline := self._known(event.request_id):
@@ -131,6 +144,7 @@ class RequestBook:
     def on_scheduled(self, event: RequestScheduled) -> None:
         if timeline := self._known(event.request_id):
             before = timeline.state
+            timeline.first_step = event.step
             timeline.scheduled(event.t, event.num_cached_tokens)
             self._moved(before, timeline.state)
             self._metrics.prompt_tokens.at("cached").inc(event.num_cached_tokens)
@@ -175,6 +189,8 @@ class RequestBook:
             return
         choice = timeline.choices.get(event.index) or timeline.choice(event.index)
         gap = choice.add(num_tokens, event.t)
+        if choice.num_tokens >= choice.next_mark:
+            choice.mark(event)
         if gap is not None:
             self._itl.observe(gap, trace_id=timeline.trace_id, wall=event.t + self._wall_offset)
             second.itl.add(gap)
@@ -187,13 +203,13 @@ class RequestBook:
         self._window.at(event.t).preemptions += 1
         if timeline := self._known(event.request_id):
             before = timeline.state
-            timeline.preempted(event.index, event.t)
+            timeline.preempted(event)
             self._moved(before, timeline.state)
 
     def on_resumed(self, event: RequestResumed) -> None:
         if timeline := self._known(event.request_id):
             before = timeline.state
-            timeline.resumed(event.index, event.t)
+            timeline.resumed(event)
             self._moved(before, timeline.state)
 
     def on_sequence_finished(self, event: SequenceFinished) -> None:
@@ -207,18 +223,22 @@ class RequestBook:
         if timeline is None:
             timeline = self._live[event.request_id] = RequestTimeline(event.request_id, event.t)
             self._received(event.t)
+        _last_event(timeline, event)
         self._end(timeline, Outcome.REJECTED, event.t, "", error_type=event.error_type, message=event.message)
 
     def on_finished(self, event: RequestFinished) -> None:
         if timeline := self._known(event.request_id):
+            _last_event(timeline, event)
             self._end(timeline, Outcome.FINISHED, event.t, event.finish_reason)
 
     def on_failed(self, event: RequestFailed) -> None:
         if timeline := self._known(event.request_id):
+            _last_event(timeline, event)
             self._end(timeline, Outcome.FAILED, event.t, "error", error_type=event.error_type, message=event.message)
 
     def on_aborted(self, event: RequestAborted) -> None:
         if timeline := self._known(event.request_id):
+            _last_event(timeline, event)
             self._end(timeline, Outcome.ABORTED, event.t, "abort", message=event.reason)
 
     # --- the three moves ---
@@ -282,6 +302,7 @@ class RequestBook:
         if len(self.recent) == self.recent.maxlen:
             self.num_recent_overwritten += 1
         self.recent.append(timeline)
+        self._on_closed(timeline)
 
     def _observe_ttft(self, timeline: RequestTimeline, t: float) -> None:
         ttft = timeline.ttft_s
@@ -291,14 +312,22 @@ class RequestBook:
         self._window.at(t).ttft.add(ttft)
 
     def _observe_phases(self, timeline: RequestTimeline) -> None:
-        if timeline.waits:
-            self._metrics.queue.at().observe(timeline.queue_s, trace_id=timeline.trace_id, wall=self._wall(timeline))
-        if timeline.prefill_s is not None:
-            self._metrics.prefill.at().observe(
-                timeline.prefill_s, trace_id=timeline.trace_id, wall=self._wall(timeline)
-            )
-        if timeline.decode_s is not None:
-            self._metrics.decode.at().observe(timeline.decode_s, trace_id=timeline.trace_id, wall=self._wall(timeline))
+        metrics, trace_id, wall = self._metrics, timeline.trace_id, self._wall(timeline)
+        for histogram, seconds in (
+            (metrics.queue, timeline.queue_s if timeline.waits else None),
+            (metrics.first_queue, timeline.first_queue_s),
+            (metrics.prefill, timeline.prefill_s),
+            (metrics.decode, timeline.decode_s),
+        ):
+            if seconds is not None:
+                histogram.at().observe(seconds, trace_id=trace_id, wall=wall)
+        if timeline.in_engine:
+            metrics.request_prompt_tokens.at().observe(timeline.num_prompt_tokens)
+            metrics.request_output_tokens.at().observe(timeline.num_output_tokens)
 
     def _wall(self, timeline: RequestTimeline) -> float:
         return (timeline.ended or timeline.arrival) + self._wall_offset
+
+
+def _last_event(timeline: RequestTimeline, event: RequestEvent) -> None:
+    timeline.last_seq, timeline.last_step = event.seq, event.step

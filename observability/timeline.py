@@ -18,7 +18,10 @@ All stamps are monotonic seconds of one machine.
 import enum
 from dataclasses import dataclass, field
 
-from engine.events import RequestChunk
+from engine.events import RequestChunk, RequestPreempted, RequestResumed, RequestTokens
+
+FIRST_MARK_EVERY = 32
+MAX_MARKS = 128
 
 
 class RequestState(enum.Enum):
@@ -35,9 +38,21 @@ class Outcome(enum.Enum):
     REJECTED = "rejected"
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a choice was after a step: `num_tokens` in all."""
+
+    t: float
+    step: int
+    num_tokens: int
+
+
 @dataclass(slots=True)
 class ChoiceTimeline:
-    """Token times of one choice; `itl_sum_s` over `num_gaps` gaps."""
+    """Token times of one choice; `itl_sum_s` over `num_gaps` gaps.
+
+    `marks` say how far it was every FIRST_MARK_EVERY tokens; a long choice has as many marks, further apart.
+    """
 
     num_tokens: int = 0
     first_token: float | None = None
@@ -46,6 +61,17 @@ class ChoiceTimeline:
     itl_sum_s: float = 0.0
     stall_s: float = 0.0
     finish_reason: str = ""
+    marks: list[Mark] = field(default_factory=list)
+    mark_every: int = FIRST_MARK_EVERY
+    next_mark: int = FIRST_MARK_EVERY
+
+    def mark(self, event: RequestTokens) -> None:
+        """Take note of how far it is; when there are MAX_MARKS, every other one goes and they are set half as often."""
+        self.marks.append(Mark(event.t, event.step, self.num_tokens))
+        if len(self.marks) == MAX_MARKS:
+            del self.marks[::2]
+            self.mark_every *= 2
+        self.next_mark = self.num_tokens + self.mark_every
 
     def add(self, num_tokens: int, t: float) -> float | None:
         """Take note of new tokens at `t`; return the gap before them, None for the first ones."""
@@ -85,12 +111,27 @@ class Wait:
 
 
 @dataclass(slots=True)
+class Preemption:
+    """One choice without its blocks, from `t` on until `resumed`; None if it never was."""
+
+    index: int
+    t: float
+    step: int
+    num_lost_tokens: int
+    resumed: float | None = None
+    resumed_step: int = 0
+    num_recompute_tokens: int = 0
+
+
+@dataclass(slots=True)
 class RequestTimeline:
     """Stamps of one request as they come in; the quantities of the module docstring as properties.
 
     Attributes:
         via_service: whether a service stands between engine and client (it stamps arrival, first and last byte).
         in_engine: whether the engine has taken note of it.
+        first_seq, last_seq: numbers of its first and its terminal event; 0 for what happened outside the engine.
+        first_step, last_step: engine steps of its first admission and of its terminal event; 0 likewise.
     """
 
     request_id: str
@@ -108,6 +149,11 @@ class RequestTimeline:
     prefix_why: str = ""
     chunks: list[Chunk] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
+    preemptions: list[Preemption] = field(default_factory=list)
+    first_seq: int = 0
+    last_seq: int = 0
+    first_step: int = 0
+    last_step: int = 0
     waiting_since: float | None = None
     first_scheduled: float | None = None
     choices: dict[int, ChoiceTimeline] = field(default_factory=dict)
@@ -142,14 +188,20 @@ class RequestTimeline:
             choice = self.choices[index] = ChoiceTimeline()
         return choice
 
-    def preempted(self, index: int, t: float) -> None:
+    def preempted(self, event: RequestPreempted) -> None:
         self.num_preemptions += 1
-        self._preempted.add(index)
-        self._wait_if_nothing_runs(t)
+        self.preemptions.append(Preemption(event.index, event.t, event.step, event.num_lost_tokens))
+        self._preempted.add(event.index)
+        self._wait_if_nothing_runs(event.t)
 
-    def resumed(self, index: int, t: float) -> None:
-        self._preempted.discard(index)
-        self._stop_waiting(t)
+    def resumed(self, event: RequestResumed) -> None:
+        self._preempted.discard(event.index)
+        for preemption in reversed(self.preemptions):
+            if preemption.index == event.index and preemption.resumed is None:
+                preemption.resumed, preemption.resumed_step = event.t, event.step
+                preemption.num_recompute_tokens = event.num_recompute_tokens
+                break
+        self._stop_waiting(event.t)
 
     def choice_finished(self, index: int, finish_reason: str, t: float) -> None:
         self.choice(index).finish_reason = finish_reason

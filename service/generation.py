@@ -79,6 +79,7 @@ class Generation:
     Args:
         engine: where the requests go.
         prompts: at least one.
+        on_deltas: sees what `deltas` yields, just before.
 
     Raises (from `deltas`, before or between deltas):
         InvalidRequestError: the engine refused a request.
@@ -87,7 +88,14 @@ class Generation:
         RequestCancelledError: somebody else cancelled it.
     """
 
-    def __init__(self, engine: Engine, prompts: Sequence[Prompt]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        prompts: Sequence[Prompt],
+        *,
+        on_deltas: Callable[[Sequence[Delta]], None] | None = None,
+    ) -> None:
+        self._on_deltas = on_deltas
         self._engine = engine
         self._prompts = prompts
         self._source: OutputStream | None = None
@@ -151,6 +159,8 @@ class Generation:
                 if not choice.finished:
                     deltas.append(self._take(choice, output))
             if deltas:
+                if self._on_deltas is not None:
+                    self._on_deltas(deltas)
                 yield deltas
             if not self._num_open:
                 return

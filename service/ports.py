@@ -7,6 +7,11 @@ from engine.client import EngineState
 from engine.events import Event
 from engine.messages import ChoiceOutput, EngineInfo
 from engine.sequence import EngineRequest
+from observability.event_tape import EventTape, Life
+from observability.span_facts import Answered, GenerationFacts, HttpExchange
+from observability.span_view import TraceFilter
+from observability.trace_context import TraceContext
+from observability.trace_header import TraceHeader
 
 
 class OutputStream(Protocol):
@@ -44,6 +49,11 @@ class Engine(Protocol):
 class Recorder(Protocol):
     """The part of observability.recorder.Recorder that the service uses; see there."""
 
+    @property
+    def tape(self) -> EventTape: ...
+
+    def header(self, life: Life, *, num_dropped_events: int = 0) -> TraceHeader | None: ...
+
     def consume(self, events: Sequence[Event]) -> None: ...
 
     def request_opened(
@@ -75,3 +85,19 @@ class Metrics(Protocol):
     def render(self, accept: str = "") -> tuple[bytes, str]: ...
 
     def http_observed(self, route: str, method: str, status: int, seconds: float) -> None: ...
+
+
+class Tracing(Protocol):
+    """The part of observability.tracing.Tracing that the service uses; see there."""
+
+    def incoming(self, traceparent: list[str], tracestate: list[str]) -> TraceContext: ...
+
+    def exchange_ended(self, exchange: HttpExchange) -> None: ...
+
+    def generation_opened(self, request_id: str, facts: GenerationFacts) -> None: ...
+
+    def generation_answered(self, request_id: str, answered: Answered) -> None: ...
+
+    def traces(self, wanted: TraceFilter) -> dict[str, Any]: ...
+
+    def trace(self, trace_id: str) -> dict[str, Any] | None: ...

@@ -24,13 +24,15 @@ SOURCES = Path(__file__).parent / "native"
 _LANGUAGE = ("-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra", "-Werror")
 # Contraction is off because the kernels write their fused multiply-adds out: see lanes.h.
 _ARITHMETIC = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
+_AVX512 = (
+    "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mfma", "-mf16c",
+    "-mprefer-vector-width=512",
+)  # fmt: skip
 _INSTRUCTION_SETS = {
     "kernels_avx2.cpp": ("-mavx2", "-mfma", "-mf16c"),
-    "kernels_avx512.cpp": (
-        "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mfma", "-mf16c",
-        "-mprefer-vector-width=512",
-    ),
-}  # fmt: skip
+    "kernels_avx512.cpp": _AVX512,
+    "kernels_amx.cpp": (*_AVX512, "-mamx-tile", "-mamx-int8"),
+}
 
 
 class BuildError(ConfigError):

@@ -65,9 +65,9 @@ class AttentionInputs:
 
     Attributes:
         query: [num_queries, num_heads, head_dim], at neighbouring positions.
-        keys: [num_blocks, num_kv_heads, head_dim, block_size]; slots that hold no token are NaN.
-        values: [num_blocks, num_kv_heads, block_size, head_dim]; likewise.
+        keys, values: [num_tokens, num_kv_heads, head_dim], numbers that float16 holds exactly, as the cache does.
         block_table: int32 [blocks of the sequence], in no order.
+        block_size: tokens of a block.
         first_num_keys: keys that the first query sees; each later one sees one more.
     """
 
@@ -75,7 +75,23 @@ class AttentionInputs:
     keys: Floats
     values: Floats
     block_table: NDArray[np.int32]
+    block_size: int
     first_num_keys: int
+
+    def paged(self) -> tuple[Floats, Floats]:
+        """Return keys [num_blocks, num_kv_heads, head_dim, block_size] and values [..., block_size, head_dim].
+
+        Slots that hold no token are NaN, so that whoever reads one is found out.
+        """
+        num_tokens, num_kv_heads, head_dim = self.keys.shape
+        num_blocks = int(self.block_table.max()) + 1
+        keys = np.full((num_blocks, num_kv_heads, head_dim, self.block_size), np.nan, dtype=np.float32)
+        values = np.full((num_blocks, num_kv_heads, self.block_size, head_dim), np.nan, dtype=np.float32)
+        tokens = np.arange(num_tokens)
+        blocks, slots = self.block_table[tokens // self.block_size], tokens % self.block_size
+        keys[blocks, :, :, slots] = self.keys
+        values[blocks, :, slots] = self.values
+        return keys, values
 
 
 Inputs = RmsNormInputs | SoftmaxInputs | SwigluInputs | RopeInputs | MatmulInputs | AttentionInputs
@@ -119,16 +135,12 @@ def attention_inputs(
     """Make the last num_queries positions of a sequence of num_keys tokens, its blocks scattered over the cache."""
     random = np.random.default_rng(seed)
     used = -(-num_keys // block_size)
-    num_blocks = used + 3
-    table = random.permutation(num_blocks)[:used].astype(np.int32)
-    keys = np.full((num_blocks, num_kv_heads, head_dim, block_size), np.nan, dtype=np.float32)
-    values = np.full((num_blocks, num_kv_heads, block_size, head_dim), np.nan, dtype=np.float32)
-    for place, block in enumerate(table):
-        filled = min(block_size, num_keys - place * block_size)
-        keys[block, :, :, :filled] = _noise(random, num_kv_heads, head_dim, filled)
-        values[block, :, :filled] = _noise(random, num_kv_heads, filled, head_dim)
+    table = random.permutation(used + 3)[:used].astype(np.int32)
+    keys, values = (
+        _noise(random, num_keys, num_kv_heads, head_dim).astype(np.float16).astype(np.float32) for _ in range(2)
+    )
     query = 2 * _noise(random, num_queries, num_heads, head_dim)
-    return AttentionInputs(query, keys, values, table, first_num_keys=num_keys - num_queries + 1)
+    return AttentionInputs(query, keys, values, table, block_size, first_num_keys=num_keys - num_queries + 1)
 
 
 def _noise(random: np.random.Generator, *shape: int) -> Floats:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from engine.errors import ConfigError
 from engine.kernels.native_bindings import KernelFunctions, through_ctypes
-from engine.kernels.native_library import NativeLibrary
+from engine.kernels.native_library import KV_FORMATS, NativeLibrary
 
 Floats = NDArray[np.float32]
 
@@ -43,6 +43,41 @@ class PackedWeights:
         _call(functions, "pack_matrix", encoding, _bytes(weights), len(weights), num_inputs, handle)
         self.num_outputs, self.num_inputs, self.handle = len(weights), num_inputs, int(handle[0])
         self.close = weakref.finalize(self, functions["free_matrix"], self.handle)
+
+
+class PagedCache:
+    """Keys and values of one sequence in the blocks of a pool, freed with this object.
+
+    Args:
+        keys, values: [num_tokens, num_kv_heads, head_dim].
+        block_table: int32 [blocks of the sequence].
+        kv_dtype: float32, bfloat16, float16 or int8.
+
+    Raises:
+        ConfigError: the shape isn't supported.
+    """
+
+    def __init__(
+        self,
+        functions: KernelFunctions,
+        instruction_set: str,
+        keys: Floats,
+        values: Floats,
+        block_table: NDArray[np.int32],
+        *,
+        kv_dtype: str,
+        block_size: int,
+    ) -> None:
+        assert keys.shape == values.shape, (keys.shape, values.shape)
+        num_tokens, self.num_kv_heads, self.head_dim = keys.shape
+        assert len(block_table) * block_size >= num_tokens, (len(block_table), block_size, num_tokens)
+        handle, table = np.zeros(1, dtype=np.int64), np.ascontiguousarray(block_table, dtype=np.int32)
+        _call(
+            functions, "pack_cache", instruction_set, KV_FORMATS[kv_dtype], _floats(keys), _floats(values), num_tokens,
+            table, int(table.max()) + 1, self.head_dim, block_size, self.num_kv_heads, handle,
+        )  # fmt: skip
+        self.num_tokens, self.handle = num_tokens, int(handle[0])
+        self.close = weakref.finalize(self, functions["free_cache"], self.handle)
 
 
 class NativeKernels:
@@ -130,6 +165,14 @@ class NativeKernels:
         )  # fmt: skip
         return out
 
+    def page(
+        self, keys: Floats, values: Floats, block_table: NDArray[np.int32], *, kv_dtype: str, block_size: int
+    ) -> PagedCache:
+        """Store keys and values for `sequence_attention`."""
+        return PagedCache(
+            self._functions, self._name, keys, values, block_table, kv_dtype=kv_dtype, block_size=block_size
+        )
+
     def attention(
         self,
         query: Floats,
@@ -137,41 +180,41 @@ class NativeKernels:
         values: Floats,
         block_table: NDArray[np.int32],
         *,
+        kv_dtype: str,
+        block_size: int,
         kv_head: int,
         first_num_keys: int,
     ) -> Floats:
-        """Attend over one KV head of a paged cache.
+        """Store keys and values in a paged cache, then attend over one KV head of it.
 
         Args:
             query: [num_queries, group, head_dim], at neighbouring positions.
-            keys: [num_blocks, num_kv_heads, head_dim, block_size].
-            values: [num_blocks, num_kv_heads, block_size, head_dim].
+            keys, values: [num_tokens, num_kv_heads, head_dim] of the sequence.
             block_table: int32 [blocks of the sequence].
+            kv_dtype: float32, bfloat16, float16 or int8.
             first_num_keys: keys that the first query sees; each later one sees one more.
 
         Returns:
             float32 of query's shape.
         """
+        cache = self.page(keys, values, block_table, kv_dtype=kv_dtype, block_size=block_size)
         out = np.full(query.shape, np.nan, dtype=np.float32)
-        num_queries, group, head_dim = query.shape
-        _, num_kv_heads, block_size, _ = values.shape
+        num_queries, group, _ = query.shape
         _call(
-            self._functions, "attention", self._name, _floats(query), _floats(keys), _floats(values),
-            np.ascontiguousarray(block_table), num_queries, group, head_dim, block_size, num_kv_heads, kv_head,
+            self._functions, "attention", self._name, cache.handle, _floats(query), num_queries, group, kv_head,
             first_num_keys, out,
         )  # fmt: skip
         return out
 
-    def sequence_attention(
-        self, query: Floats, keys: Floats, values: Floats, block_table: NDArray[np.int32], *, first_num_keys: int
-    ) -> Floats:
+    def sequence_attention(self, query: Floats, cache: PagedCache, *, first_num_keys: int) -> Floats:
         """Attend with all heads: `attention` for query [num_queries, num_heads, head_dim], heads grouped by KV head."""
-        out = np.empty(query.shape, dtype=np.float32)
+        assert cache.close.alive, "the cache was freed"
         num_queries, num_heads, head_dim = query.shape
-        _, num_kv_heads, block_size, _ = values.shape
+        assert head_dim == cache.head_dim, (query.shape, cache.head_dim)
+        assert first_num_keys + num_queries - 1 <= cache.num_tokens, (query.shape, first_num_keys, cache.num_tokens)
+        out = np.empty(query.shape, dtype=np.float32)
         _call(
-            self._functions, "sequence_attention", self._name, _floats(query), _floats(keys), _floats(values),
-            np.ascontiguousarray(block_table), num_queries, num_heads, head_dim, block_size, num_kv_heads,
+            self._functions, "sequence_attention", self._name, cache.handle, _floats(query), num_queries, num_heads,
             first_num_keys, out,
         )  # fmt: skip
         return out

@@ -54,7 +54,7 @@ def matmul(x: Array, weights: Array) -> Array:
 
 
 def paged_attention(query: Array, keys: Array, values: Array, block_table: Array, first_num_keys: int) -> Array:
-    """Attend causally over a paged cache; shapes as in AttentionInputs, the result has query's."""
+    """Attend causally over a paged cache, laid out as AttentionInputs.paged does; the result has query's shape."""
     num_queries, num_heads, head_dim = query.shape
     num_kv_heads = keys.shape[1]
     num_keys = first_num_keys + num_queries - 1
@@ -96,7 +96,7 @@ def oracle(inputs: Inputs, *, eight_bit_activations: bool = False) -> NDArray[np
             x = in_eight_bits(inputs.x) if eight_bit_activations else _exact(inputs.x)
             return matmul(x, _exact(inputs.dequantized()))
         case AttentionInputs():
-            cache = _exact(inputs.keys), _exact(inputs.values)
+            cache = (_exact(array) for array in inputs.paged())
             return paged_attention(_exact(inputs.query), *cache, inputs.block_table, inputs.first_num_keys)
 
 
@@ -113,6 +113,13 @@ def _matmul(inputs: MatmulInputs) -> PreparedKernel:
     return PreparedKernel(lambda: matmul(inputs.x, weights), _same)
 
 
+def _paged_attention(inputs: AttentionInputs) -> PreparedKernel:
+    keys, values = inputs.paged()
+    return PreparedKernel(
+        lambda: paged_attention(inputs.query, keys, values, inputs.block_table, inputs.first_num_keys), _same
+    )
+
+
 NUMPY_KERNELS: KernelMakers = {
     "rms_norm": lambda given: PreparedKernel(lambda: rms_norm(given.x, given.weight, given.epsilon), _same),
     "softmax": lambda given: PreparedKernel(lambda: softmax(given.x), _same),
@@ -120,7 +127,5 @@ NUMPY_KERNELS: KernelMakers = {
     "rope": lambda given: PreparedKernel(lambda: rope(given.x, given.cosines, given.sines), _same),
     "matmul_int8": _matmul,
     "matmul_int4": _matmul,
-    "paged_attention": lambda given: PreparedKernel(
-        lambda: paged_attention(given.query, given.keys, given.values, given.block_table, given.first_num_keys), _same
-    ),
+    "paged_attention": _paged_attention,
 }

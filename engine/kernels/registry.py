@@ -9,7 +9,7 @@ from typing import Any, Literal
 from engine.errors import ConfigError
 from engine.kernels.binding_build import build_binding, find_binding, find_package
 from engine.kernels.build import BuildError, build_library, find_library
-from engine.kernels.kernel_inputs import Inputs, MatmulInputs
+from engine.kernels.kernel_inputs import AttentionInputs, Inputs, MatmulInputs
 from engine.kernels.native_bindings import KernelFunctions, through_ctypes, through_module
 from engine.kernels.native_kernels import NativeKernels
 from engine.kernels.native_library import NativeLibrary
@@ -122,11 +122,19 @@ def _missing(name: str, error: ConfigError) -> Backend:
 
 
 def native_kernel_makers(kernels: NativeKernels) -> KernelMakers:
-    """Return the native kernels, called one by one; a matrix is packed beforehand, as a model's are."""
+    """Return the native kernels, called one by one; matrices are packed and caches filled beforehand."""
 
     def matmul(given: MatmulInputs) -> PreparedKernel:
         packed = kernels.pack(given.weights, given.x.shape[1], encoding=given.encoding)
         return PreparedKernel(lambda: kernels.matmul_packed(given.x, packed), _same)
+
+    def paged_attention(given: AttentionInputs) -> PreparedKernel:
+        cache = kernels.page(
+            given.keys, given.values, given.block_table, kv_dtype="float16", block_size=given.block_size
+        )
+        return PreparedKernel(
+            lambda: kernels.sequence_attention(given.query, cache, first_num_keys=given.first_num_keys), _same
+        )
 
     return {
         "rms_norm": lambda given: PreparedKernel(lambda: kernels.rms_norm(given.x, given.weight, given.epsilon), _same),
@@ -135,12 +143,7 @@ def native_kernel_makers(kernels: NativeKernels) -> KernelMakers:
         "rope": lambda given: PreparedKernel(lambda: kernels.rope(given.x, given.cosines, given.sines), _same),
         "matmul_int8": matmul,
         "matmul_int4": matmul,
-        "paged_attention": lambda given: PreparedKernel(
-            lambda: kernels.sequence_attention(
-                given.query, given.keys, given.values, given.block_table, first_num_keys=given.first_num_keys
-            ),
-            _same,
-        ),
+        "paged_attention": paged_attention,
     }
 
 

@@ -75,7 +75,7 @@ class TorchKernels:
 
     def _paged_attention(self, inputs: AttentionInputs) -> PreparedKernel:
         query, table = self._at(inputs.query), self._at(inputs.block_table.astype(np.int64))
-        keys, values = self._at(inputs.keys), self._at(inputs.values)
+        keys, values = (self._at(array) for array in inputs.paged())
         num_queries = len(inputs.query)
         last_seen = inputs.first_num_keys + torch.arange(num_queries, device=self._device)[:, None]
         num_keys = inputs.first_num_keys + num_queries - 1

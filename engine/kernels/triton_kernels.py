@@ -255,7 +255,7 @@ class TritonKernels:
 
     def _paged_attention(self, inputs: AttentionInputs) -> PreparedKernel:
         query, table = self._at(inputs.query), self._at(inputs.block_table)
-        keys, values = self._at(inputs.keys), self._at(inputs.values)
+        keys, values = (self._at(array) for array in inputs.paged())
         num_queries, num_heads, head_dim = query.shape
         _, num_kv_heads, block_size, _ = values.shape
 

@@ -14,34 +14,24 @@ What happens to a block, and the events from which the pool can be rebuilt (posi
 In both copies the new block takes the source's position in the table. A source that loses its last reference before
 `take_copies` is freed only then: within a step no copy writes what another one reads.
 
-Equal content computed by two sequences at a time stays in two blocks (tables are append-only); the later one is not
-published, and its owner publishes nothing behind it before it lets go of all. So every holder of a tree block holds its
-ancestors too, every unreferenced tree block is evictable, and `num_available_blocks` is exact.
+What is published, and why each unreferenced tree block can be evicted, says publishing.py.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.config import SchedulerConfig
 from engine.events import (
-    BlockAllocated,
     BlockCopied,
-    BlockEvicted,
-    BlockFreed,
-    BlockPublished,
-    BlockReleased,
-    BlockShared,
     CacheCleared,
     EventSink,
-    PrefixLookup,
 )
-from engine.kv.block_hash import chain_hash, root_hash
 from engine.kv.block_pool import BlockPool
 from engine.kv.invariants import check_pool, check_tables, check_tree
 from engine.kv.pending_copies import BlockCopy, PendingCopies
-from engine.kv.prefix_lookup import NO_PREFIX_CACHE, EvictedPrefixes, PrefixMatch
+from engine.kv.prefix_lookup import NO_PREFIX_CACHE, EvictedPrefixes, Explainer, PrefixMatch
 from engine.kv.prefix_tree import PrefixTree
-from engine.kv.promises import Promises
+from engine.kv.publishing import Publisher
 from engine.sequence import Sequence
 
 
@@ -52,16 +42,6 @@ class BlockCounts:
     free: int
     referenced: int
     cached: int
-
-
-@dataclass(slots=True)
-class _Holding:
-    """How far a running sequence has come in publishing."""
-
-    num_published: int  # leading blocks of its table that are in the tree
-    num_matched: int  # of them, those found there at admission
-    may_publish: bool = True  # until it meets a block of equal content, or the cache is cleared
-    is_cleared: bool = False  # the cache was cleared since: its KV stays out of the tree for good
 
 
 class BlockManager:
@@ -85,11 +65,18 @@ class BlockManager:
         self._pool = BlockPool(config.num_kv_blocks)
         self._ref_counts = self._pool.ref_counts
         self._tree = PrefixTree(block_size=config.block_size, ref_counts=self._ref_counts)
-        self._hash_of: dict[int, str] = {}
+        self._publisher = Publisher(
+            self._tree,
+            block_size=config.block_size,
+            ref_counts=self._ref_counts,
+            events=events,
+            is_on=config.prefix_cache,
+        )
         self._evicted = EvictedPrefixes(capacity=max_evicted_prefixes)
+        self._explainer = Explainer(
+            self._tree, self._evicted, self._publisher, block_size=config.block_size, events=events
+        )
         self._num_cached = 0
-        self._promises = Promises()
-        self._holdings: dict[Sequence, _Holding] = {}
         self._copies = PendingCopies()
 
     # --- counts --------------------------------------------------------------------------------------------------
@@ -131,10 +118,10 @@ class BlockManager:
 
     def being_computed_by(self, seq: Sequence, match: PrefixMatch) -> Sequence | None:
         """Return the running sequence that is about to publish the very block where a match ends, if there is one."""
-        number, size = len(match.blocks), self.block_size
-        if match.is_disabled or not self._promises or (number + 1) * size > seq.num_tokens:
+        number, promises = len(match.blocks), self._publisher.promises
+        if match.is_disabled or not promises or (number + 1) * self.block_size > seq.num_tokens:
             return None
-        return self._promises.owner(self._hash_after(match.blocks, seq, number))
+        return promises.owner(self._publisher.hash_after(match.blocks, seq, number))
 
     def blocks_to_admit(self, match: PrefixMatch, num_tokens: int) -> int:
         """Return how many available blocks a sequence of `num_tokens` takes out of reach if admitted with a match.
@@ -165,44 +152,19 @@ class BlockManager:
             table.append(destination)
             self._copy(seq, partial.block_id, destination, partial.num_tokens, holds_source=True)
         seq.num_computed_tokens = match.num_tokens
-        self._holdings[seq] = _Holding(num_published=len(match.blocks), num_matched=len(match.blocks))
-        if self._prefix_cache:
-            self._promises.make(seq, self._hashes_to_publish(seq, len(match.blocks)))
+        seq.num_slots = len(table) * self.block_size
+        self._publisher.begin(seq, len(match.blocks))
         self.num_unwritten_slots += len(table) * self.block_size - match.num_tokens
 
     def explain(self, seq: Sequence, match: PrefixMatch) -> None:
         """Emit prefix_lookup: how much of the prompt was found, and why not more."""
-        divergence = match.divergence
-        why = self._why(seq, match)
-        fields: dict[str, object] = {}
-        if divergence is not None and why == "diverged":
-            fields = {
-                "position": divergence.position,
-                "block_id": divergence.block_id,
-                "expected_token": divergence.expected_token,
-                "actual_token": divergence.actual_token,
-            }
-        self._events.emit(
-            PrefixLookup,
-            request_id=seq.request_id,
-            index=seq.index,
-            num_prompt_tokens=seq.num_prompt_tokens,
-            num_matched_tokens=match.num_tokens,
-            why=why,
-            **fields,
-        )
+        self._explainer.explain(seq, match)
 
     # --- growth --------------------------------------------------------------------------------------------------
 
     def without_slot(self, seqs: Iterable[Sequence]) -> list[Sequence]:
-        """Return those whose next token can't be written where their table ends already: they need a block."""
-        size, ref_counts = self.block_size, self._ref_counts
-        return [
-            seq
-            for seq in seqs
-            if (number := seq.num_computed_tokens // size) >= len(table := seq.block_table)
-            or ref_counts[table[number]] > 1
-        ]
+        """Return those whose next token needs a block, and those of forks for whom that must be looked at."""
+        return [seq for seq in seqs if seq.num_computed_tokens >= seq.num_slots]
 
     def blocks_needed(self, seq: Sequence, num_new_tokens: int) -> int:
         """Return how many blocks `allocate` would take, the copy of a shared tail included."""
@@ -240,6 +202,7 @@ class BlockManager:
         while len(table) * size < computed + num_new_tokens:
             table.append(self._take(seq, len(table)))
             self.num_unwritten_slots += size
+        seq.num_slots = len(table) * size
 
     def take_copies(self) -> tuple[tuple[int, int], ...]:
         """Return the (source, destination) pairs to copy in this step, and let go of the sources."""
@@ -256,14 +219,8 @@ class BlockManager:
         for block_id in parent.block_table:
             self._share(block_id, child, len(table))
             table.append(block_id)
-        child.num_computed_tokens = parent.num_computed_tokens
-        holding = self._holdings[parent]
-        self._holdings[child] = _Holding(
-            num_published=holding.num_published,
-            num_matched=holding.num_matched,
-            may_publish=holding.may_publish,
-            is_cleared=holding.is_cleared,
-        )
+        child.num_computed_tokens = child.num_slots = parent.num_slots = parent.num_computed_tokens
+        self._publisher.begin_fork(parent, child)
         self.num_unwritten_slots += len(table) * self.block_size - child.num_computed_tokens
 
     def note_computed(self, num_tokens: int) -> None:
@@ -274,18 +231,7 @@ class BlockManager:
 
     def publish(self, seq: Sequence) -> None:
         """Put a running sequence's newly full blocks, whose KV is written, into the tree."""
-        if not self._prefix_cache:
-            return
-        holding = self._holdings[seq]
-        num_full = seq.num_computed_tokens // self.block_size
-        while holding.may_publish and holding.num_published < num_full:
-            number = holding.num_published
-            parent = seq.block_table[number - 1] if number else None
-            if self._publish_block(seq, number, parent) == seq.block_table[number]:
-                holding.num_published += 1
-            else:
-                holding.may_publish = False
-                self._promises.withdraw(seq)
+        self._publisher.publish(seq)
 
     def release(self, seq: Sequence, *, is_faulty: bool = False) -> None:
         """Take a sequence's blocks back; full ones stay cached.
@@ -294,19 +240,15 @@ class BlockManager:
             seq: holds no blocks afterwards.
             is_faulty: its KV may be damaged: nothing more is published, and what it alone had published is withdrawn.
         """
-        holding = self._holdings.pop(seq)
-        self._promises.withdraw(seq)
-        if self._prefix_cache and not is_faulty and not holding.is_cleared:
-            self._publish_rest(seq, holding)
-        table, seq.block_table = seq.block_table, []
+        doubtful = self._publisher.end(seq, is_faulty=is_faulty)
+        table, seq.block_table, seq.num_slots = seq.block_table, [], 0
         self.num_unwritten_slots -= len(table) * self.block_size - seq.num_computed_tokens
         copy = self._copies.pop(seq)
         if copy is not None:
             self._end_copy(seq, copy)
         for block_id in reversed(table):
             self._let_go(block_id, seq)
-        if is_faulty and not holding.is_cleared:
-            self._withdraw(table[holding.num_matched : holding.num_published])
+        self._withdraw(doubtful)
         deepest = next((block_id for block_id in reversed(table) if block_id in self._tree), None)
         if deepest is not None:
             self._tree.touch(deepest)
@@ -318,15 +260,12 @@ class BlockManager:
         """
         blocks = self._tree.clear()
         for block_id in blocks:
-            self._evicted.add(self._hash_of.pop(block_id))
+            self._evicted.add(self._publisher.forget(block_id))
             if not self._ref_counts[block_id]:
                 self._num_cached -= 1
-                self._events.emit(BlockEvicted, block_id=block_id, reason="reset")
+                self._events.emit_evicted(block_id, "reset")
                 self._free(block_id)
-        for seq, holding in self._holdings.items():
-            holding.may_publish = False
-            holding.is_cleared = True
-            self._promises.withdraw(seq)
+        self._publisher.stop_all()
         self._events.emit(CacheCleared, num_blocks=len(blocks))
         return len(blocks)
 
@@ -336,29 +275,18 @@ class BlockManager:
         if not self._pool.num_free:
             self._evict()
         block_id = self._pool.take()
-        self._events.emit(
-            BlockAllocated, block_id=block_id, request_id=seq.request_id, index=seq.index, position=position
-        )
+        self._events.emit_allocated(block_id, seq.request_id, seq.index, position)
         return block_id
 
     def _share(self, block_id: int, seq: Sequence, position: int) -> None:
         ref_count = self._pool.acquire(block_id)
         if ref_count == 1:
             self._num_cached -= 1
-        self._events.emit(
-            BlockShared,
-            block_id=block_id,
-            request_id=seq.request_id,
-            index=seq.index,
-            position=position,
-            ref_count=ref_count,
-        )
+        self._events.emit_shared(block_id, seq.request_id, seq.index, position, ref_count)
 
     def _let_go(self, block_id: int, seq: Sequence) -> None:
         ref_count = self._pool.release(block_id)
-        self._events.emit(
-            BlockReleased, block_id=block_id, request_id=seq.request_id, index=seq.index, ref_count=ref_count
-        )
+        self._events.emit_released(block_id, seq.request_id, seq.index, ref_count)
         if ref_count:
             return
         if block_id in self._tree:
@@ -368,7 +296,7 @@ class BlockManager:
 
     def _free(self, block_id: int) -> None:
         self._pool.give_back(block_id)
-        self._events.emit(BlockFreed, block_id=block_id)
+        self._events.emit_freed(block_id)
 
     def _evict(self) -> None:
         block_id = self._tree.evict()
@@ -378,8 +306,8 @@ class BlockManager:
     def _forget(self, block_id: int, *, reason: str) -> None:
         """Free a block that has just left the tree."""
         self._num_cached -= 1
-        self._evicted.add(self._hash_of.pop(block_id))
-        self._events.emit(BlockEvicted, block_id=block_id, reason=reason)
+        self._evicted.add(self._publisher.forget(block_id))
+        self._events.emit_evicted(block_id, reason)
         self._free(block_id)
 
     def _copy(self, seq: Sequence, source: int, destination: int, num_tokens: int, *, holds_source: bool) -> None:
@@ -403,55 +331,6 @@ class BlockManager:
         elif not self._ref_counts[source] and not self._copies.is_read(source):
             self._free(source)
 
-    def _publish_block(self, seq: Sequence, number: int, parent: int | None) -> int:
-        """Offer block `number` of a sequence to the tree below `parent`; return the block that stands there now."""
-        size = self.block_size
-        block_id = seq.block_table[number]
-        if block_id in self._tree:  # a fork that shares it was first
-            return block_id
-        tokens = tuple(seq.token_ids(number * size, (number + 1) * size))
-        salt = seq.request.cache_salt
-        present = self._tree.insert(salt=salt, parent=parent, tokens=tokens, block_id=block_id)
-        if present == block_id:
-            parent_hash = root_hash(salt) if parent is None else self._hash_of[parent]
-            block_hash = self._hash_of[block_id] = chain_hash(parent_hash, tokens)
-            self._promises.fulfil(block_hash)
-            self._events.emit(
-                BlockPublished,
-                block_id=block_id,
-                parent_block_id=-1 if parent is None else parent,
-                block_hash=block_hash,
-                parent_hash=parent_hash,
-                request_id=seq.request_id,
-            )
-        return present
-
-    def _hashes_to_publish(self, seq: Sequence, first: int) -> Iterator[str]:
-        """Yield the hashes of a sequence's full blocks from number `first` on."""
-        size = self.block_size
-        block_hash = self._hash_of[seq.block_table[first - 1]] if first else root_hash(seq.request.cache_salt)
-        for number in range(first, seq.num_tokens // size):
-            block_hash = chain_hash(block_hash, seq.token_ids(number * size, (number + 1) * size))
-            yield block_hash
-
-    def _hash_after(self, blocks: list[int], seq: Sequence, number: int) -> str:
-        """Return the hash of a sequence's block `number`, which follows `blocks` of the tree."""
-        parent_hash = self._hash_of[blocks[-1]] if blocks else root_hash(seq.request.cache_salt)
-        return chain_hash(parent_hash, seq.token_ids(number * self.block_size, (number + 1) * self.block_size))
-
-    def _publish_rest(self, seq: Sequence, holding: _Holding) -> None:
-        """Publish what is full, behind the equal content of others where there is such.
-
-        Behind another's block nothing goes that somebody goes on to use: that block might be let go before.
-        """
-        table = seq.block_table
-        parent = table[holding.num_published - 1] if holding.num_published else None
-        for number in range(holding.num_published, seq.num_computed_tokens // self.block_size):
-            is_own_path = number == 0 or parent == table[number - 1]
-            if not is_own_path and self._ref_counts[table[number]] > 1:
-                return
-            parent = self._publish_block(seq, number, parent)
-
     def _withdraw(self, blocks: list[int]) -> None:
         """Take published blocks back out of the tree, from the last on, as far as nobody uses them."""
         for block_id in reversed(blocks):
@@ -459,25 +338,6 @@ class BlockManager:
                 return
             self._tree.remove_last(block_id)
             self._forget(block_id, reason="fault")
-
-    def _why(self, seq: Sequence, match: PrefixMatch) -> str:
-        if match.is_disabled:
-            return "disabled"
-        size, num_prompt = self.block_size, seq.num_prompt_tokens
-        number, salt = len(match.blocks), seq.request.cache_salt
-        if match.num_tokens >= num_prompt - 1:
-            return "tail"
-        if (number + 1) * size <= num_prompt:
-            tokens = tuple(seq.token_ids(number * size, (number + 1) * size))
-            if self._hash_after(match.blocks, seq, number) in self._evicted:
-                return "evicted"
-            if not number and self._tree.is_under_another_salt(salt, tokens):
-                return "salt"
-        if match.num_tokens and match.divergence is not None:
-            return "diverged"
-        if number == num_prompt // size:
-            return "tail"
-        return "" if match.num_tokens else "cold"
 
     # --- checks --------------------------------------------------------------------------------------------------
 
@@ -488,11 +348,12 @@ class BlockManager:
             running: every sequence that should hold blocks.
         """
         sequences = list(running)
-        assert set(sequences) == set(self._holdings), f"holding blocks: {list(self._holdings)}, running: {sequences}"
-        assert self._promises.owners <= set(sequences), f"promised by others: {self._promises.owners}"
+        publisher = self._publisher
+        assert set(sequences) == publisher.sequences, f"hold blocks: {publisher.sequences}, running: {sequences}"
+        assert publisher.promises.owners <= set(sequences), f"promised by others: {publisher.promises.owners}"
         assert not self._copies, "copies were never taken"
         check_tables(sequences, block_size=self.block_size)
         check_pool(self._pool, self._tree, sequences, num_cached=self._num_cached)
-        check_tree(self._tree, self._pool, self._hash_of, block_size=self.block_size)
+        check_tree(self._tree, self._pool, publisher.hash_of, block_size=self.block_size)
         unwritten = sum(len(seq.block_table) * self.block_size - seq.num_computed_tokens for seq in sequences)
         assert self.num_unwritten_slots == unwritten, f"{unwritten} unwritten slots, counted {self.num_unwritten_slots}"

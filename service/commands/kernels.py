@@ -12,8 +12,9 @@ from rich.text import Text
 
 from engine.errors import ConfigError
 from engine.kernels.lab.doctor import Diagnosis, diagnose
-from engine.kernels.lab.process import INSTRUCTION_SETS, command, parse_line
+from engine.kernels.lab.process import command, parse_line
 from engine.kernels.lab.report import Report
+from engine.kernels.native_library import INSTRUCTION_SETS
 from service.kernel_tables import report_tables
 
 if TYPE_CHECKING:
@@ -30,7 +31,10 @@ def register(subparsers: "Subparsers") -> None:
     parser.add_argument("--quick", action="store_true", help="fewer and shorter samples")
     parser.add_argument("--no-build", action="store_true", help="use what is built, compile nothing")
     parser.add_argument(
-        "--instruction-set", choices=INSTRUCTION_SETS, default="auto", help="of the native kernels (default: auto)"
+        "--instruction-set",
+        choices=("auto", *INSTRUCTION_SETS),
+        default="auto",
+        help="of the native kernels (default: auto)",
     )
     parser.set_defaults(run=run)
 

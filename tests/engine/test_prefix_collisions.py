@@ -15,7 +15,7 @@ def test_colliding_hashes_give_the_answers_of_a_run_without_cache(
     num_rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "engine.kv.block_manager.chain_hash", lambda parent, tokens: f"{int(chain_hash(parent, tokens), 16) % 8}"
+        "engine.kv.publishing.chain_hash", lambda parent, tokens: f"{int(chain_hash(parent, tokens), 16) % 8}"
     )
     engine = ScriptedEngine(num_blocks=200, block_size=4, max_num_seqs=16, check_every_event=False)
     prompts = [distinct_tokens(12, salt=salt) for salt in range(50)]

@@ -33,6 +33,7 @@ def test_every_metric_of_the_contract_is_declared_with_its_labels() -> None:
         "request_queue_seconds": [],
         "request_prefill_seconds": [],
         "request_decode_seconds": [],
+        "unattributed_seconds": [],
         "step_duration_seconds": ["kind"],
         "step_tokens": ["phase"],
         "decode_batch_size": [],
@@ -44,11 +45,17 @@ def test_every_metric_of_the_contract_is_declared_with_its_labels() -> None:
         "preemptions_total": [],
         "recomputed_tokens_total": [],
         "kv_tail_waste_tokens": [],
+        "speculative_proposed_tokens_total": [],
+        "speculative_accepted_tokens_total": [],
         "http_requests_total": ["route", "method", "status"],
         "http_request_duration_seconds": ["route"],
+        "send_blocked_seconds_total": [],
         "engine_up": [],
         "engine_restarts_total": [],
         "engine_heartbeat_age_seconds": [],
+        "events_dropped_total": ["where"],
+        "build_info": ["version", "python"],
+        "model_info": ["model", "executor"],
     }
     declared = {i.name: list(i.label_names) for i in Metrics().instruments()}
     assert {name: declared.get(f"pellucid_{name}") for name in expected} == expected

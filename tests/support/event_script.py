@@ -1,5 +1,6 @@
 """Write event streams by hand: the script says what happened when, sequence numbers are filled in."""
 
+from collections.abc import Callable
 from typing import Any
 
 from engine.clock import ManualClock
@@ -24,6 +25,7 @@ from engine.events import (
 )
 from observability.metrics import Metrics
 from observability.recorder import Recorder, RingSizes
+from observability.timeline import RequestTimeline
 
 
 class Script:
@@ -33,10 +35,16 @@ class Script:
         t: monotonic seconds stamped on the next events; `at` moves it (and the clock).
     """
 
-    def __init__(self, *, start: float = 100.0, ring_sizes: RingSizes | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        start: float = 100.0,
+        ring_sizes: RingSizes | None = None,
+        on_closed: Callable[[RequestTimeline], None] = lambda _: None,
+    ) -> None:
         self.clock = ManualClock(start)
         self.metrics = Metrics(version="0.0.0", routes=("/v1/chat/completions", "/stats"))
-        self.recorder = Recorder(self.clock, metrics=self.metrics, ring_sizes=ring_sizes)
+        self.recorder = Recorder(self.clock, metrics=self.metrics, ring_sizes=ring_sizes, on_closed=on_closed)
         self.step = 0
         self._seq = 0
         self._begun: set[tuple[str, int]] = set()

@@ -14,6 +14,7 @@ def serving(app: ASGIApp, *, port: int = 0) -> Iterator[str]:
     config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     bound = config.bind_socket()
+    bound.listen()  # connections made before the thread runs wait instead of being refused
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
     try:

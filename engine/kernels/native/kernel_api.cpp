@@ -2,9 +2,11 @@
 #include "kernel_api.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "instruction_sets.h"
 #include "packed_weights.h"
@@ -40,32 +42,30 @@ void multiply(const KernelTable& kernels, const PackedMatrix& matrix, const floa
 }
 
 // The paged cache of one sequence.
-struct Cache {
-  const float* keys;
-  const float* values;
-  const int32_t* block_table;
-  int head_dim, block_size, num_kv_heads;
+struct PagedCache {
+  KvLayout layout;
+  int num_kv_heads;
+  std::vector<int32_t> block_table;
+  AlignedMemory pool;
+
+  int64_t block_bytes() const { return num_kv_heads * layout.piece_bytes(); }
 };
 
-AttentionTask task_of(const Cache& cache, int kv_head, int num_queries, int group, int first_num_keys) {
-  const int64_t head_floats = int64_t(cache.head_dim) * cache.block_size;
+AttentionTask task_of(const PagedCache& cache, int kv_head, int num_queries, int group, int first_num_keys) {
   AttentionTask task;
-  task.keys = cache.keys;
-  task.values = cache.values;
-  task.block_table = cache.block_table;
-  task.block_stride = cache.num_kv_heads * head_floats;
-  task.head_offset = kv_head * head_floats;
+  task.pieces = cache.pool.data() + kv_head * cache.layout.piece_bytes();
+  task.block_bytes = cache.block_bytes();
+  task.layout = cache.layout;
+  task.block_table = cache.block_table.data();
   task.num_queries = num_queries;
   task.group = group;
-  task.head_dim = cache.head_dim;
-  task.block_size = cache.block_size;
   task.first_num_keys = first_num_keys;
-  task.scale = attention_scale(cache.head_dim);
+  task.scale = attention_scale(cache.layout.head_dim);
   return task;
 }
 
-std::unique_ptr<float[]> scores_for(int num_rows, int num_keys) {
-  return std::unique_ptr<float[]>(new float[size_t(num_rows) * size_t((num_keys + kPanel - 1) / kPanel * kPanel)]);
+std::unique_ptr<float[]> scratch_for(const PagedCache& cache, int num_rows, int num_keys) {
+  return std::unique_ptr<float[]>(new float[size_t(attention_scratch(num_rows, num_keys, cache.layout.head_dim))]);
 }
 
 }  // namespace
@@ -142,43 +142,74 @@ int32_t pellucid_rope(const char* instruction_set, const float* x, const float* 
   });
 }
 
-int32_t pellucid_attention(const char* instruction_set, const float* query, const float* keys, const float* values,
-                           const int32_t* block_table, int32_t num_queries, int32_t group, int32_t head_dim,
-                           int32_t block_size, int32_t num_kv_heads, int32_t kv_head, int32_t first_num_keys,
-                           float* out, char* message, int32_t size) {
+int32_t pellucid_pack_cache(const char* instruction_set, int32_t kv_format, const float* keys, const float* values,
+                            int32_t num_tokens, const int32_t* block_table, int32_t num_blocks, int32_t head_dim,
+                            int32_t block_size, int32_t num_kv_heads, int64_t* cache, char* message, int32_t size) {
   return guarded(message, size, [&] {
+    if (head_dim > kMaxHeadDim) throw std::invalid_argument("heads are too wide");
     const KernelTable& kernels = kernels_of(instruction_set);
-    if (num_queries * group > kMaxAttentionRows) throw std::invalid_argument("too many rows for one task");
-    const Cache cache{keys, values, block_table, head_dim, block_size, num_kv_heads};
-    AttentionTask task = task_of(cache, kv_head, num_queries, group, first_num_keys);
-    task.query = query;
-    task.out = out;
-    task.query_stride = task.out_stride = int64_t(group) * head_dim;
-    const auto scores = scores_for(num_queries * group, first_num_keys + num_queries - 1);
-    kernels.attention(task, scores.get());
+    const int num_used = (num_tokens + block_size - 1) / block_size;
+    auto made = std::make_unique<PagedCache>();
+    made->layout = {KvFormat(kv_format), head_dim, block_size};
+    made->num_kv_heads = num_kv_heads;
+    made->block_table.assign(block_table, block_table + num_used);
+    made->pool = AlignedMemory(size_t(num_blocks * made->block_bytes()));
+    std::memset(made->pool.data(), 0xff, made->pool.size());
+    for (int64_t token = 0; token < num_tokens; ++token) {
+      uint8_t* block = made->pool.data() + block_table[token / block_size] * made->block_bytes();
+      for (int head = 0; head < num_kv_heads; ++head) {
+        const int64_t at = (token * num_kv_heads + head) * head_dim;
+        kernels.store_kv(made->layout, block + head * made->layout.piece_bytes(), int(token % block_size), keys + at,
+                         values + at);
+      }
+    }
+    *cache = reinterpret_cast<int64_t>(made.release());
   });
 }
 
-int32_t pellucid_sequence_attention(const char* instruction_set, const float* query, const float* keys,
-                                    const float* values, const int32_t* block_table, int32_t num_queries,
-                                    int32_t num_heads, int32_t head_dim, int32_t block_size, int32_t num_kv_heads,
-                                    int32_t first_num_keys, float* out, char* message, int32_t size) {
+int32_t pellucid_free_cache(int64_t cache, char* message, int32_t size) {
+  return guarded(message, size, [&] { delete reinterpret_cast<PagedCache*>(cache); });
+}
+
+int32_t pellucid_attention(const char* instruction_set, int64_t cache, const float* query, int32_t num_queries,
+                           int32_t group, int32_t kv_head, int32_t first_num_keys, float* out, char* message,
+                           int32_t size) {
   return guarded(message, size, [&] {
     const KernelTable& kernels = kernels_of(instruction_set);
-    const int group = num_heads / num_kv_heads, queries_per_task = kMaxAttentionRows / group;
-    if (num_heads % num_kv_heads || queries_per_task == 0) throw std::invalid_argument("unsupported number of heads");
-    const Cache cache{keys, values, block_table, head_dim, block_size, num_kv_heads};
-    const auto scores = scores_for(queries_per_task * group, first_num_keys + num_queries - 1);
+    const PagedCache& paged = *reinterpret_cast<const PagedCache*>(cache);
+    if (num_queries * group > kMaxAttentionRows) throw std::invalid_argument("too many rows for one task");
+    AttentionTask task = task_of(paged, kv_head, num_queries, group, first_num_keys);
+    task.query = query;
+    task.out = out;
+    task.query_stride = task.out_stride = int64_t(group) * paged.layout.head_dim;
+    const auto scratch = scratch_for(paged, num_queries * group, first_num_keys + num_queries - 1);
+    kernels.attention(task, scratch.get());
+  });
+}
+
+int32_t pellucid_sequence_attention(const char* instruction_set, int64_t cache, const float* query,
+                                    int32_t num_queries, int32_t num_heads, int32_t first_num_keys, float* out,
+                                    char* message, int32_t size) {
+  return guarded(message, size, [&] {
+    const KernelTable& kernels = kernels_of(instruction_set);
+    const PagedCache& paged = *reinterpret_cast<const PagedCache*>(cache);
+    const int num_kv_heads = paged.num_kv_heads, head_dim = paged.layout.head_dim;
+    const int group = num_heads / num_kv_heads;
+    if (num_heads % num_kv_heads || group == 0 || group > kMaxAttentionRows) {
+      throw std::invalid_argument("unsupported number of heads");
+    }
+    const int queries_per_task = std::min(num_queries, kMaxAttentionRows / group);
+    const auto scratch = scratch_for(paged, queries_per_task * group, first_num_keys + num_queries - 1);
     const int64_t stride = int64_t(num_heads) * head_dim;
     for (int first = 0; first < num_queries; first += queries_per_task) {
       const int count = std::min(queries_per_task, num_queries - first);
       for (int kv_head = 0; kv_head < num_kv_heads; ++kv_head) {
-        AttentionTask task = task_of(cache, kv_head, count, group, first_num_keys + first);
+        AttentionTask task = task_of(paged, kv_head, count, group, first_num_keys + first);
         const int64_t at = first * stride + int64_t(kv_head) * group * head_dim;
         task.query = query + at;
         task.out = out + at;
         task.query_stride = task.out_stride = stride;
-        kernels.attention(task, scores.get());
+        kernels.attention(task, scratch.get());
       }
     }
   });

@@ -7,8 +7,8 @@
 
 // The functions below by name, so that a binding lists them without repeating them.
 #define PELLUCID_KERNEL_FUNCTIONS(X) \
-  X(matmul) X(unpack) X(quantize_row) X(rms_norm) X(softmax) X(swiglu) X(rope) X(attention) X(sequence_attention) \
-  X(pack_matrix) X(matmul_packed) X(free_matrix)
+  X(matmul) X(unpack) X(quantize_row) X(rms_norm) X(softmax) X(swiglu) X(rope) X(pack_cache) X(free_cache) \
+  X(attention) X(sequence_attention) X(pack_matrix) X(matmul_packed) X(free_matrix)
 
 extern "C" {
 
@@ -48,19 +48,23 @@ PELLUCID_EXPORT int32_t pellucid_rope(const char* instruction_set, const float* 
                                       const float* sines, int32_t num_tokens, int32_t num_heads, int32_t head_dim,
                                       float* out, char* message, int32_t size);
 
-// Attention of num_queries neighbouring queries over one KV head; query and out: [num_queries][group][head_dim],
-// keys: [block][num_kv_heads][head_dim][block_size], values: [block][num_kv_heads][block_size][head_dim].
-PELLUCID_EXPORT int32_t pellucid_attention(const char* instruction_set, const float* query, const float* keys,
-                                           const float* values, const int32_t* block_table, int32_t num_queries,
-                                           int32_t group, int32_t head_dim, int32_t block_size, int32_t num_kv_heads,
-                                           int32_t kv_head, int32_t first_num_keys, float* out, char* message,
-                                           int32_t size);
+// Stores keys and values [num_tokens][num_kv_heads][head_dim] of one sequence in the blocks of block_table, in kv_format
+// (see kv_layout.h); *cache is a handle. Slots of the pool of num_blocks that hold no token are filled with what must not
+// be read: not-a-number, in 8 bits as the scale.
+PELLUCID_EXPORT int32_t pellucid_pack_cache(const char* instruction_set, int32_t kv_format, const float* keys,
+                                            const float* values, int32_t num_tokens, const int32_t* block_table,
+                                            int32_t num_blocks, int32_t head_dim, int32_t block_size,
+                                            int32_t num_kv_heads, int64_t* cache, char* message, int32_t size);
+PELLUCID_EXPORT int32_t pellucid_free_cache(int64_t cache, char* message, int32_t size);
 
-// The same over all heads of one sequence; query and out: [num_queries][num_heads][head_dim].
-PELLUCID_EXPORT int32_t pellucid_sequence_attention(const char* instruction_set, const float* query, const float* keys,
-                                                    const float* values, const int32_t* block_table,
-                                                    int32_t num_queries, int32_t num_heads, int32_t head_dim,
-                                                    int32_t block_size, int32_t num_kv_heads, int32_t first_num_keys,
+// Attention of num_queries neighbouring queries over one KV head; query and out: [num_queries][group][head_dim].
+PELLUCID_EXPORT int32_t pellucid_attention(const char* instruction_set, int64_t cache, const float* query,
+                                           int32_t num_queries, int32_t group, int32_t kv_head,
+                                           int32_t first_num_keys, float* out, char* message, int32_t size);
+
+// The same over all heads of the sequence; query and out: [num_queries][num_heads][head_dim].
+PELLUCID_EXPORT int32_t pellucid_sequence_attention(const char* instruction_set, int64_t cache, const float* query,
+                                                    int32_t num_queries, int32_t num_heads, int32_t first_num_keys,
                                                     float* out, char* message, int32_t size);
 
 // Packs weights once; *matrix is a handle for matmul_packed and, in the end, free_matrix.

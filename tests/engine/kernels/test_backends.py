@@ -13,7 +13,7 @@ from engine.kernels.lab.cases import Case, model_cases, odd_cases
 from engine.kernels.lab.correctness import check, errors
 from engine.kernels.native_bindings import KernelFunctions, through_ctypes, through_module
 from engine.kernels.native_kernels import NativeKernels
-from engine.kernels.numpy_kernels import in_eight_bits, oracle, paged_attention, softmax
+from engine.kernels.numpy_kernels import in_eight_bits, oracle, softmax
 from engine.kernels.prepared import PreparedKernel
 from engine.kernels.registry import BACKENDS, KERNELS, Backend, find_backends, native_kernel_makers
 from tests.support.native import ALL_INSTRUCTION_SETS, library_for, native_library
@@ -120,8 +120,9 @@ def test_packed_matrix_is_freed_once_and_not_used_afterwards(functions: KernelFu
 def test_sequence_attention_group_too_large_is_refused(functions: KernelFunctions) -> None:
     kernels = NativeKernels(native_library(), "portable", functions=functions)
     given = attention_inputs(1, 4, num_heads=65, num_kv_heads=1, head_dim=16, block_size=16)
+    cache = kernels.page(given.keys, given.values, given.block_table, kv_dtype="float32", block_size=16)
     with pytest.raises(ConfigError, match="unsupported number of heads"):
-        kernels.sequence_attention(given.query, given.keys, given.values, given.block_table, first_num_keys=4)
+        kernels.sequence_attention(given.query, cache, first_num_keys=4)
 
 
 def test_oracle_matches_sums_written_out() -> None:
@@ -132,13 +133,13 @@ def test_oracle_matches_sums_written_out() -> None:
     given = attention_inputs(2, 9, num_heads=2, num_kv_heads=1, head_dim=4, block_size=4)
     attended = oracle(given)
     for query, head in ((0, 0), (0, 1), (1, 0), (1, 1)):
-        total, scores = np.zeros(4), []
-        for key in range(8 + query):
-            block = given.block_table[key // 4]
-            scores.append(math.fsum(given.query[query, head] * given.keys[block, 0, :, key % 4].astype(float)) / 2.0)
+        total = np.zeros(4)
+        scores = [
+            math.fsum(given.query[query, head] * given.keys[key, 0].astype(float)) / 2.0 for key in range(8 + query)
+        ]
         weights = [math.exp(score - max(scores)) for score in scores]
         for key, weight in enumerate(weights):
-            total += weight / math.fsum(weights) * given.values[given.block_table[key // 4], 0, key % 4]
+            total += weight / math.fsum(weights) * given.values[key, 0]
         assert np.allclose(attended[query, head], total, rtol=1e-6)
 
 
@@ -169,8 +170,19 @@ def test_errors_of_nan_are_none_and_of_another_shape_raise() -> None:
 
 def test_paged_attention_in_numpy_sees_no_later_key() -> None:
     given = attention_inputs(3, 10, num_heads=2, num_kv_heads=2, head_dim=4, block_size=4)
-    before = paged_attention(given.query, given.keys, given.values, given.block_table, given.first_num_keys)
-    given.values[given.block_table[2], :, 1] += 100  # the last key, which only the last query sees
-    after = paged_attention(given.query, given.keys, given.values, given.block_table, given.first_num_keys)
+    before = oracle(given)
+    given.values[9] += 100  # the last key's, which only the last query sees
+    after = oracle(given)
     assert np.array_equal(before[:2], after[:2])
     assert not np.array_equal(before[2], after[2])
+
+
+def test_paged_inputs_hold_each_token_once_and_nothing_else() -> None:
+    given = attention_inputs(1, 9, num_heads=2, num_kv_heads=2, head_dim=4, block_size=4)
+    keys, values = given.paged()
+    for token in range(9):
+        block, slot = given.block_table[token // 4], token % 4
+        assert np.array_equal(keys[block, :, :, slot], given.keys[token])
+        assert np.array_equal(values[block, :, slot], given.values[token])
+    assert np.isfinite(keys).sum() == given.keys.size
+    assert np.isfinite(values).sum() == given.values.size

@@ -397,7 +397,7 @@ def test_reset_of_an_empty_cache_returns_zero() -> None:
 
 
 def test_table_of_a_collision_prone_hash_is_not_consulted_for_matching(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.kv.block_manager.chain_hash", lambda parent_hash, token_ids: f"{sum(token_ids) % 8}")
+    monkeypatch.setattr("engine.kv.publishing.chain_hash", lambda parent_hash, token_ids: f"{sum(token_ids) % 8}")
     bench = KVBench(num_blocks=256)
     prompts = [[n, n + 1, *tokens(100 * n, 10), 7] for n in range(50)]
     for number, prompt in enumerate(prompts):

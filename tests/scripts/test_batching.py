@@ -1,4 +1,4 @@
-"""scripts/bench.py: measures, records, and refuses to print numbers for outputs that differ."""
+"""scripts/bench.py without --peers: measures, records, and refuses to print numbers for outputs that differ."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from scripts.bench import NEAR_TIE, OutputsDifferError, compare, main
+from scripts.batching import NEAR_TIE, OutputsDifferError, compare, main
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,0 +1,61 @@
+// The shapes of the tile registers: set for a stretch of code, given back at its end.
+#pragma once
+#include <cstdint>
+
+namespace pellucid {
+namespace {
+
+constexpr int kTileRegisters = 8;
+
+struct TileShape {
+  uint8_t rows;
+  uint8_t bytes_a_row;
+};
+
+// 0-3 accumulate; 4 and 5 hold activations, 6 and 7 weights: tiles of the greatest size.
+constexpr TileShape kWholeTiles[kTileRegisters] = {{16, 64}, {16, 64}, {16, 64}, {16, 64},
+                                                   {16, 64}, {16, 64}, {16, 64}, {16, 64}};
+
+// The tile registers of this thread, zeroed, in the given shapes. A thread that holds none costs the system less to
+// switch.
+class TileScope {
+ public:
+  explicit TileScope(const TileShape (&shapes)[kTileRegisters]) {
+    alignas(64) uint8_t config[64] = {1};  // palette 1; then bytes a row from 16 on, rows from 48 on
+    for (int i = 0; i < kTileRegisters; ++i) {
+      config[16 + 2 * i] = shapes[i].bytes_a_row;
+      config[48 + i] = shapes[i].rows;
+    }
+    asm volatile("ldtilecfg %0" : : "m"(config));
+  }
+  ~TileScope() { asm volatile("tilerelease"); }
+  TileScope(const TileScope&) = delete;
+  TileScope& operator=(const TileScope&) = delete;
+};
+
+// The instructions, written out: GCC 12's own macros don't say what memory they read, so that stores before them get lost.
+
+// `rows` of the tile's shape from memory, `stride` bytes apart.
+template <int TILE>
+inline void tile_load(const void* from, int64_t stride) {
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(TILE) : "memory");
+}
+
+template <int TILE>
+inline void tile_store(void* to, int64_t stride) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(TILE) : "memory");
+}
+
+template <int TILE>
+inline void tile_zero() {
+  asm volatile("tilezero %%tmm%c0" : : "i"(TILE));
+}
+
+// TILE += signed bytes of X times unsigned bytes of W, four at a time, in 32 bits.
+template <int TILE, int X, int W>
+inline void tile_add_products() {
+  asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(TILE), "i"(X), "i"(W));
+}
+
+}  // namespace
+}  // namespace pellucid

@@ -1,0 +1,9 @@
+#include "kernels.inc"
+
+namespace pellucid {
+#if defined(__AMX_INT8__)
+PELLUCID_TABLE(amx_kernels, "amx")
+#else
+const KernelTable* amx_kernels() { return nullptr; }
+#endif
+}  // namespace pellucid
