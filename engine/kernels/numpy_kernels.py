@@ -96,8 +96,8 @@ def oracle(inputs: Inputs, *, eight_bit_activations: bool = False) -> NDArray[np
             x = in_eight_bits(inputs.x) if eight_bit_activations else _exact(inputs.x)
             return matmul(x, _exact(inputs.dequantized()))
         case AttentionInputs():
-            cache = (_exact(array) for array in inputs.paged())
-            return paged_attention(_exact(inputs.query), *cache, inputs.block_table, inputs.first_num_keys)
+            keys, values = (_exact(array) for array in inputs.paged())
+            return paged_attention(_exact(inputs.query), keys, values, inputs.block_table, inputs.first_num_keys)
 
 
 def _exact(x: NDArray[np.float32]) -> NDArray[np.float64]:
