@@ -19,6 +19,13 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 ENGINE_FLAGS = (
     Flag("--model", str, DEFAULT_MODEL, "a .gguf file, a Hugging Face directory, a name, a hub id or random:PRESET"),
     Flag("--dtype", str, "auto", "of weights and computation", ("auto", "float32", "bfloat16", "float16")),
+    Flag(
+        "--kv-dtype",
+        str,
+        "auto",
+        "of the KV cache; the native executor has all, the others that of their computation",
+        ("auto", "float32", "bfloat16", "float16", "int8"),
+    ),
     Flag("--executor", str, "auto", "what computes", ("auto", "native", "torch", "reference")),
     Flag("--device", str, "auto", "cpu, cuda, cuda:1 ..."),
     Flag("--threads", int, 0, "compute threads on CPUs", shown_default="one per physical core"),

@@ -4,6 +4,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -11,10 +13,20 @@ import pytest
 
 from tests.support.gguf_bytes import tiny_llama
 from tests.support.http_calls import CHAT, chat, error_of, finish_reasons, frames, post
-from tests.support.serve_process import ROOT, TIMEOUT_S, ServeProcess, serving
+from tests.support.serve_process import ROOT, TIMEOUT_S, ServeProcess
 
 SLOW = ("--executor", "reference")  # makes a long answer last
 LONG = {"ignore_eos": True, "stream": True}
+
+
+@contextmanager
+def serving(*flags: str) -> Iterator[ServeProcess]:
+    served = ServeProcess("--model", "random:tiny", "--threads", "1", "--max-num-seqs", "4", *flags)
+    try:
+        served.wait_ready()
+        yield served
+    finally:
+        served.close()
 
 
 def fails(*flags: str) -> tuple[int, list[str]]:

@@ -250,6 +250,7 @@ def scripted_info(scheduling: SchedulerConfig, vocab_size: int, eos_token_ids: t
         max_model_len=scheduling.max_model_len,
         block_size=scheduling.block_size,
         num_kv_blocks=scheduling.num_kv_blocks,
+        kv_dtype="float32",
         kv_cache_bytes=0,
         max_num_seqs=scheduling.max_num_seqs,
         max_num_batched_tokens=scheduling.max_num_batched_tokens,

@@ -1,12 +1,11 @@
-"""`pellucid serve` as a process of its own, with a tiny random model."""
+"""`pellucid serve` as a process of its own, for tests that need one."""
 
 import os
 import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
@@ -19,18 +18,22 @@ ROOT = Path(__file__).resolve().parents[2]
 class ServeProcess:
     """A running `pellucid serve`.
 
+    Args:
+        flags: of the command.
+        environment: variables on top of ours.
+
     Attributes:
         url: where it listens, once it said so.
         lines: what it wrote to stderr.
     """
 
-    def __init__(self, *flags: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, *flags: str, environment: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "service.cli", "serve", "--port", "0", *flags],
             cwd=ROOT,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PELLUCID_MAX_QUEUE": "7", **environment},
+            env={**os.environ, "PELLUCID_MAX_QUEUE": "7", **(environment or {})},
         )
         self.url = ""
         self.lines: list[str] = []
@@ -70,16 +73,3 @@ class ServeProcess:
         self.wait()
         assert self.process.stderr is not None
         self.process.stderr.close()
-
-
-@contextmanager
-def serving(*flags: str, environment: Mapping[str, str] | None = None) -> Iterator[ServeProcess]:
-    """Yield a server that is ready; it is killed at the end if it still runs."""
-    served = ServeProcess(
-        *("--model", "random:tiny", "--threads", "1", "--max-num-seqs", "4"), *flags, environment=environment or {}
-    )
-    try:
-        served.wait_ready()
-        yield served
-    finally:
-        served.close()
