@@ -5,8 +5,7 @@ request table say is computed from the event stream alone, once. The stream of e
 (engine/event_ledger.py writes the last events of an engine that died), so there is no second way to end one.
 """
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,11 +42,14 @@ from engine.events import (
 )
 from observability import report, request_view
 from observability.engine_book import EngineBook
+from observability.engine_tape import EngineTape
+from observability.event_tape import EventTape, Life
 from observability.history import SLIDING_S, history_columns
 from observability.metrics import Metrics
 from observability.requests import RequestBook
-from observability.stats import SCHEMA, VERSION, Rings, RingStats, Stats, window_stats
-from observability.timeline import Outcome, RequestTimeline
+from observability.stats import SCHEMA, VERSION, Rings, RingStats, Stats, TracingStats, window_stats
+from observability.timeline import Interval, Outcome, RequestTimeline
+from observability.trace_header import TraceHeader, header_of
 from observability.window import Gauges, Window
 
 RECENT_S = 5
@@ -72,6 +74,10 @@ class Recorder:
         metrics: gets counts and observations; its gauges are refreshed from here before each exposition.
         ring_sizes: bounds of the memories.
         on_closed: told of each request of which nothing more will be known, while it is taken in.
+        tracing_stats: asked for what became of the spans.
+
+    Attributes:
+        tape: the newest events themselves, for traces, recordings and the live feed.
     """
 
     def __init__(
@@ -81,6 +87,7 @@ class Recorder:
         metrics: Metrics,
         ring_sizes: RingSizes | None = None,
         on_closed: Callable[[RequestTimeline], None] = lambda _: None,
+        tracing_stats: Callable[[], TracingStats] = TracingStats,
     ) -> None:
         sizes = ring_sizes if ring_sizes is not None else RingSizes()
         self._clock = clock
@@ -88,15 +95,18 @@ class Recorder:
         self._opened_at = clock.now()
         self._wall_offset = clock.wall() - self._opened_at
         self._window = Window(MAX_HISTORY_S + SLIDING_S, self._opened_at)
-        self._engine = EngineBook(metrics, self._window, num_steps=sizes.steps)
+        self._engine_tape = EngineTape(self._opened_at)
+        self._engine = EngineBook(metrics, self._window, tape=self._engine_tape, num_steps=sizes.steps)
         self._requests = RequestBook(
             metrics,
             self._window,
+            tape=self._engine_tape,
             wall_offset=self._wall_offset,
             num_recent=sizes.requests,
             on_closed=on_closed,
         )
-        self._events: deque[Event] = deque(maxlen=sizes.events)
+        self._tracing_stats = tracing_stats
+        self.tape = EventTape(clock, capacity=sizes.events)
         self._num_events = 0
         self._last_seq = 0
         self._handlers = self._dispatch_table()
@@ -105,11 +115,19 @@ class Recorder:
     # --- what the engine says ---
 
     def consume(self, events: Sequence[Event]) -> None:
-        """Take in the events of one engine message, in order."""
+        """Take in the events of one engine message, in order.
+
+        All events of a step come together, its step_finished last: so they can be taken in knowing how long its stages
+        took.
+        """
         if not events:
             return
         self._check_gapless(events)
-        self._keep(events)
+        num_overwritten = self.tape.append(events)
+        if num_overwritten:
+            self._metrics.events_dropped.at("ring").inc(num_overwritten)
+        self._num_events += len(events)
+        self._engine_tape.expect(events)
         handlers = self._handlers
         for event in events:
             handler = handlers.get(type(event))
@@ -162,12 +180,32 @@ class Recorder:
         """A request was refused before it was opened (unreadable body, no key)."""
         self._metrics.rejected(error_type)
 
+    def request_encoded(self, request_id: str, t: float) -> None:
+        """The prompt of an opened request is token ids; it goes to the engine next."""
+        self._requests.encoded(request_id, t)
+
+    def answer_taken(self, request_id: str, start: float, end: float, *, detokenize_s: float = 0.0) -> None:
+        """The service turned the last tokens of a request into text; later calls change nothing.
+
+        Args:
+            request_id: in flight or ended.
+            start, end: monotonic seconds when it took them up and when it was done.
+            detokenize_s: seconds that all tokens of the request took so far, these included.
+        """
+        self._requests.taken(request_id, Interval(start, end), detokenize_s)
+
+    def send_blocked(self, request_ids: Iterable[str], start: float, end: float) -> None:
+        """A write of one call's answer took from `start` to `end` because its reader is slow."""
+        self._metrics.send_blocked.at().inc(end - start)
+        for request_id in request_ids:
+            self._requests.send_blocked(request_id, Interval(start, end))
+
     def sent_first(self, request_id: str, t: float) -> None:
         """The first token of a streamed answer was handed to the transport; later calls change nothing."""
         self._requests.sent_first(request_id, t)
 
     def sent_last(self, request_id: str, t: float) -> None:
-        """The last byte was handed to the transport, or nobody listens any more."""
+        """The last byte was handed to the transport, or nobody listens any more; later calls change nothing."""
         self._requests.sent_last(request_id, t)
 
     # --- answers ---
@@ -189,6 +227,7 @@ class Recorder:
             window=window_stats(seconds[-WINDOW_S:]),
             history=history_columns(seconds, num_rows, self._wall_offset),
             rings=self._ring_stats(),
+            tracing=self._tracing_stats(),
         )
         body: dict[str, Any] = msgspec.to_builtins(stats)
         return body
@@ -216,9 +255,22 @@ class Recorder:
             if event.step > since
         ]
 
-    def events(self, since: int = 0) -> list[Event]:
-        """Return the events after number `since` that are still kept, oldest first."""
-        return [event for event in self._events if event.seq > since]
+    def header(self, life: Life, *, num_dropped_events: int = 0) -> TraceHeader | None:
+        """Return the header of a trace of one engine life; None if that engine never came so far as to say its sizes.
+
+        Args:
+            life: of the tape.
+            num_dropped_events: of this life, left out before the first event of the trace.
+        """
+        if life.started is None:
+            return None
+        return header_of(
+            life.started,
+            wall_origin_s=self._opened_at + self._wall_offset,
+            monotonic_origin_s=self._opened_at,
+            num_dropped_events=num_dropped_events,
+            life=life.id,
+        )
 
     # --- inside ---
 
@@ -261,14 +313,6 @@ class Recorder:
             self._metrics.events_dropped.at("stream").inc(num_missing)
         self._last_seq = last
 
-    def _keep(self, events: Sequence[Event]) -> None:
-        ring = self._events
-        overflow = len(ring) + len(events) - (ring.maxlen or 0)
-        if overflow > 0:
-            self._metrics.events_dropped.at("ring").inc(overflow)
-        ring.extend(events)
-        self._num_events += len(events)
-
     def _gauges(self) -> Gauges:
         pool = self._engine.pool
         return Gauges(
@@ -283,8 +327,8 @@ class Recorder:
         engine, requests = self._engine, self._requests
         return Rings(
             events=RingStats(
-                size=len(self._events),
-                capacity=self._events.maxlen or 0,
+                size=len(self.tape),
+                capacity=self.tape.capacity,
                 overwritten=int(self._metrics.events_dropped.at("ring").value),
             ),
             steps=RingStats(

@@ -158,6 +158,16 @@ class Rings(msgspec.Struct, frozen=True, kw_only=True):
     requests: RingStats
 
 
+class TracingStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Spans since the start, whether they go to a collector, and what was lost on the way, by reason."""
+
+    spans: int = 0
+    exporting: bool = False
+    spans_exported: int = 0
+    spans_dropped: dict[str, int] = {}
+    traces: RingStats = RingStats(size=0, capacity=0, overwritten=0)
+
+
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """The body of `GET /stats`. `t` is Unix epoch seconds; `recent` is a short window for "now" numbers."""
 
@@ -172,6 +182,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     window: WindowStats
     history: History
     rings: Rings
+    tracing: TracingStats
 
 
 def stats_schema() -> dict[str, Any]:

@@ -12,8 +12,9 @@ sum of scheduled tokens <= budget           and equal to what the step's chunks 
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from engine.events import (
     BlockPublished,
@@ -22,17 +23,18 @@ from engine.events import (
     EngineStopped,
     Event,
     RequestChunk,
-    RequestEvent,
     RequestPreempted,
     RequestTokens,
     Stalled,
     StepFinished,
     StepStarted,
 )
-from observability.trace_block import InvariantError
-from observability.trace_file import TraceEvent, TraceReader, UnknownEvent
+from observability.snapshot import Snapshot
+from observability.trace_block import InvariantError, name_of
+from observability.trace_codec import TraceEvent, UnknownEvent, event_type
+from observability.trace_file import TraceReader
 from observability.trace_header import TraceHeader
-from observability.trace_pool import KVEvent, RebuiltPool
+from observability.trace_pool import RebuiltPool
 from observability.trace_report import TraceReport, Violation
 from observability.trace_requests import RebuiltRequests
 
@@ -41,32 +43,32 @@ def check_trace(path: Path) -> TraceReport:
     """Check a trace file; raises TraceFormatError if it isn't one, OSError if it can't be opened."""
     with TraceReader(path) as reader:
         checker: TraceChecker | None = None
-        for event in reader:
-            if checker is None:
-                from_start = event.seq == 1 and reader.header.num_dropped_events == 0
-                checker = checker_for(reader.header, from_start=from_start)
-            if not checker.feed(event):
+        for events in reader.batches():
+            if events and checker is None:
+                from_start = events[0].seq == 1 and reader.header.num_dropped_events == 0
+                checker = checker_for(reader.header, from_start=from_start, snapshot=reader.snapshot)
+            if checker is not None and not checker.feed_all(events):
                 break
         if checker is None:
-            checker = checker_for(reader.header, from_start=reader.header.num_dropped_events == 0)
+            from_start = reader.header.num_dropped_events == 0
+            checker = checker_for(reader.header, from_start=from_start, snapshot=reader.snapshot)
         return checker.finish(truncated=reader.truncated)
 
 
-def check_events(header: TraceHeader, events: Iterable[TraceEvent]) -> TraceReport:
-    """Check events that are in memory, from an engine's first one on."""
-    checker = checker_for(header, from_start=True)
-    for event in events:
-        if not checker.feed(event):
-            break
+def check_events(header: TraceHeader, events: Iterable[TraceEvent], snapshot: Snapshot | None = None) -> TraceReport:
+    """Check events that are in memory, from an engine's first one on or from a snapshot on."""
+    checker = checker_for(header, from_start=snapshot is None, snapshot=snapshot)
+    checker.feed_all(events)
     return checker.finish()
 
 
-def checker_for(header: TraceHeader, *, from_start: bool) -> "TraceChecker":
+def checker_for(header: TraceHeader, *, from_start: bool, snapshot: Snapshot | None = None) -> "TraceChecker":
     return TraceChecker(
         num_blocks=header.num_blocks,
         block_size=header.block_size,
         token_budget=header.max_num_batched_tokens,
         from_start=from_start,
+        snapshot=snapshot,
     )
 
 
@@ -77,24 +79,34 @@ class TraceChecker:
         num_blocks, block_size: of the pool.
         token_budget: tokens a step may compute.
         from_start: the first event fed is the engine's first.
+        snapshot: what the engine held before the first event fed, if that isn't its first.
 
     Attributes:
         pool: as rebuilt from the events so far.
     """
 
-    def __init__(self, *, num_blocks: int, block_size: int, token_budget: int, from_start: bool) -> None:
+    def __init__(
+        self,
+        *,
+        num_blocks: int,
+        block_size: int,
+        token_budget: int,
+        from_start: bool,
+        snapshot: Snapshot | None = None,
+    ) -> None:
         self._block_size = block_size
         self._token_budget = token_budget
         self._from_start = from_start
         self._num_blocks = num_blocks
-        self.pool = RebuiltPool(num_blocks=num_blocks, from_start=from_start)
-        self._requests = RebuiltRequests(from_start=from_start)
-        self._lives_before: list[RebuiltRequests] = []
+        self._has_snapshot = snapshot is not None
         self._has_life_ended = False
         self._violation: Violation | None = None
-        self._last: TraceEvent | None = None
+        self._last_seq = 0
+        self._last_t = 0.0
+        self._last_step = 0
+        self._is_first = True
         self._in_step = False
-        self._step_seen = from_start
+        self._step_seen = from_start or self._has_snapshot
         self._num_prefill_tokens = 0
         self._num_generated_tokens = 0
         self._num_events = 0
@@ -102,24 +114,38 @@ class TraceChecker:
         self._num_unknown = 0
         self._num_preemptions = 0
         self._num_stalls = 0
-        self._num_kv_events: dict[str, int] = {}
+        self._num_kv_events: Counter[type[Event]] = Counter()
+        self._num_lives = 0
+        self._num_received_before = self._num_futile_before = 0
+        self._num_ended_before: Counter[str] = Counter()
+        self._open_life(all_known=from_start or self._has_snapshot)
+        if snapshot is not None:
+            self._start_with(snapshot)
 
     def feed(self, event: TraceEvent) -> bool:
         """Check the next event; returns False when it, or one before it, broke an invariant."""
+        return self.feed_all((event,))
+
+    def feed_all(self, events: Iterable[TraceEvent]) -> bool:
+        """Check the next events; returns False when one of them, or one before them, broke an invariant."""
         if self._violation is not None:
             return False
-        self._num_events += 1
+        event = None
         try:
-            self._check_order(event)
-            if isinstance(event, UnknownEvent):
-                self._num_unknown += 1
-            else:
-                self._apply(event)
+            for event in events:
+                self._num_events += 1
+                if event.seq != self._last_seq + 1 or event.t < self._last_t or event.step < self._last_step:
+                    self._check_order(event)
+                handler = self._handlers.get(type(event))
+                if handler is not None:
+                    handler(event)
+                self._last_seq, self._last_t, self._last_step = event.seq, event.t, event.step
         except InvariantError as error:
-            tag = event.type if isinstance(event, UnknownEvent) else str(event.__struct_config__.tag)
-            self._violation = Violation(seq=event.seq, step=event.step, event_type=tag, reason=str(error))
+            assert event is not None
+            self._violation = Violation(seq=event.seq, step=event.step, event_type=event_type(event), reason=str(error))
             return False
-        self._last = event
+        if event is not None:
+            self._is_first = False
         return True
 
     def finish(self, *, truncated: bool = False) -> TraceReport:
@@ -128,10 +154,8 @@ class TraceChecker:
             try:
                 self._check_between_steps()
             except InvariantError as error:
-                seq, step = (self._last.seq, self._last.step) if self._last else (0, 0)
-                self._violation = Violation(seq=seq, step=step, event_type="", reason=str(error))
-        lives = [*self._lives_before, self._requests]
-        num_ended = sum((Counter(life.ended.values()) for life in lives), Counter[str]())
+                self._violation = Violation(seq=self._last_seq, step=self._last_step, event_type="", reason=str(error))
+        requests = self._requests
         return TraceReport(
             ok=self._violation is None,
             violation=self._violation,
@@ -139,81 +163,132 @@ class TraceChecker:
             num_steps=self._num_steps,
             num_unknown_events=self._num_unknown,
             from_start=self._from_start,
+            from_snapshot=self._has_snapshot,
             truncated=truncated,
-            num_lives=len(lives),
-            num_received=sum(life.num_received for life in lives),
-            num_in_flight=len(self._requests.live),
-            num_ended=dict(num_ended),
+            num_lives=self._num_lives,
+            num_received=self._num_received_before + requests.num_received,
+            num_adopted=requests.num_adopted,
+            num_in_flight=len(requests.live),
+            num_ended=dict(self._num_ended_before + requests.num_ended),
             num_blocks=dict(self.pool.counts),
-            num_kv_events=dict(self._num_kv_events),
+            num_kv_events={str(kind.__struct_config__.tag): count for kind, count in self._num_kv_events.items()},
             num_preemptions=self._num_preemptions,
-            num_futile_resumes=sum(life.num_futile_resumes for life in lives),
+            num_futile_resumes=self._num_futile_before + requests.num_futile_resumes,
             num_stalls=self._num_stalls,
         )
 
+    # --- the beginning, and a new life ---
+
+    def _open_life(self, *, all_known: bool) -> None:
+        self._requests = RebuiltRequests(from_start=all_known)
+        self._num_lives += 1
+        self._renew_pool(all_known=all_known)
+
+    def _renew_pool(self, *, all_known: bool) -> None:
+        """Begin with a pool of which nothing is in use; whoever handles an event is looked up once, not per event."""
+        self.pool = RebuiltPool(num_blocks=self._num_blocks, from_start=all_known)
+        handlers: dict[type[Any], Callable[[Any], None]] = {
+            **self._requests.handlers(),
+            UnknownEvent: self._unknown,
+            StepStarted: self._step_started,
+            StepFinished: self._step_finished,
+            Stalled: self._stalled,
+            EngineStarted: self._engine_started,
+            EngineFailed: self._engine_failed,
+            EngineStopped: self._engine_stopped,
+        }
+        for kind, handle in self.pool.handlers().items():
+            handlers[kind] = self._counted(kind, handle)
+        handlers[BlockPublished] = _both(self._check_written, handlers[BlockPublished])
+        handlers[RequestTokens] = _both(handlers[RequestTokens], self._count_tokens)
+        handlers[RequestChunk] = _both(handlers[RequestChunk], self._count_chunk)
+        handlers[RequestPreempted] = _both(handlers[RequestPreempted], self._count_preemption)
+        self._handlers = handlers
+
+    def _start_with(self, snapshot: Snapshot) -> None:
+        try:
+            self.pool.start_with(snapshot.blocks)
+            self._requests.start_with(snapshot.requests)
+            for choice in self.pool.tables:
+                if not self._requests.is_running(choice):
+                    raise InvariantError(f"the snapshot has blocks held by {name_of(choice)}, which isn't running")
+        except InvariantError as error:
+            self._violation = Violation(seq=snapshot.seq, step=snapshot.step, event_type="snapshot", reason=str(error))
+        self._last_seq, self._last_t, self._last_step = snapshot.seq, snapshot.t, snapshot.step
+        self._is_first = False
+
     def _check_order(self, event: TraceEvent) -> None:
-        if self._last is None:
+        """Something is out of order: it may be the first event, or another life's."""
+        if self._is_first and self._num_events == 1:
             if self._from_start and event.seq != 1:
                 raise InvariantError(f"`seq` must start at 1, got {event.seq}")
             return
         if self._has_life_ended and event.seq == 1:
             self._begin_life()
             return
-        if event.seq != self._last.seq + 1:
-            raise InvariantError(f"`seq` must be gapless: {event.seq} follows {self._last.seq}")
-        if event.t < self._last.t:
-            raise InvariantError(f"time runs backwards: {event.t} follows {self._last.t}")
-        if event.step < self._last.step:
-            raise InvariantError(f"steps run backwards: {event.step} follows {self._last.step}")
+        if event.seq != self._last_seq + 1:
+            raise InvariantError(f"`seq` must be gapless: {event.seq} follows {self._last_seq}")
+        if event.t < self._last_t:
+            raise InvariantError(f"time runs backwards: {event.t} follows {self._last_t}")
+        raise InvariantError(f"steps run backwards: {event.step} follows {self._last_step}")
 
     def _begin_life(self) -> None:
         """A restarted engine: a stream of its own, from 1, with a pool of its own, all of it free."""
-        if self._requests.live:
-            raise InvariantError(
-                f"an engine starts, but the one before ended with {len(self._requests.live)} in flight"
-            )
-        self._lives_before.append(self._requests)
-        self._requests = RebuiltRequests(from_start=True)
-        self.pool = RebuiltPool(num_blocks=self._num_blocks, from_start=True)
+        requests = self._requests
+        if requests.live:
+            raise InvariantError(f"an engine starts, but the one before ended with {len(requests.live)} in flight")
+        self._num_received_before += requests.num_received
+        self._num_futile_before += requests.num_futile_resumes
+        self._num_ended_before += requests.num_ended
+        self._open_life(all_known=True)
         self._has_life_ended = self._in_step = False
         self._step_seen = True
 
-    def _apply(self, event: Event) -> None:
-        if isinstance(event, RequestEvent):
-            self._requests.apply(event)
-            if isinstance(event, RequestChunk):
-                self._num_prefill_tokens += event.num_tokens
-            elif isinstance(event, RequestTokens):
-                self._num_generated_tokens += event.num_tokens
-            elif isinstance(event, RequestPreempted):
-                self._num_preemptions += 1
-        elif isinstance(event, KVEvent):
-            if isinstance(event, BlockPublished):
-                self._check_written(event)
-            self.pool.apply(event)
-            tag = str(event.__struct_config__.tag)
-            self._num_kv_events[tag] = self._num_kv_events.get(tag, 0) + 1
-        elif isinstance(event, StepStarted):
-            self._step_started()
-        elif isinstance(event, StepFinished):
-            self._step_finished(event)
-        elif isinstance(event, Stalled):
-            self._num_stalls += 1
-        elif isinstance(event, EngineStarted):
-            if (event.num_blocks, event.block_size) != (self._num_blocks, self._block_size):
-                raise InvariantError(
-                    f"the engine starts with {event.num_blocks} blocks of {event.block_size} tokens, the header says "
-                    f"{self._num_blocks} of {self._block_size}"
-                )
-        elif isinstance(event, EngineFailed):
-            self._in_step = False
-            self._has_life_ended = True
-            if event.lost:
-                self.pool = RebuiltPool(num_blocks=self._num_blocks, from_start=True)
-        elif isinstance(event, EngineStopped):
-            self._has_life_ended = True
-            if self._requests.live:
-                raise InvariantError(f"the engine stops with {len(self._requests.live)} requests in flight")
+    # --- what is added up ---
+
+    def _counted(self, kind: type[Event], handle: Callable[[Any], None]) -> Callable[[Any], None]:
+        counts = self._num_kv_events
+
+        def handle_and_count(event: Event) -> None:
+            handle(event)
+            counts[kind] += 1
+
+        return handle_and_count
+
+    def _count_tokens(self, event: RequestTokens) -> None:
+        self._num_generated_tokens += event.num_tokens
+
+    def _count_chunk(self, event: RequestChunk) -> None:
+        self._num_prefill_tokens += event.num_tokens
+
+    def _count_preemption(self, _: RequestPreempted) -> None:
+        self._num_preemptions += 1
+
+    def _unknown(self, _: UnknownEvent) -> None:
+        self._num_unknown += 1
+
+    def _stalled(self, _: Stalled) -> None:
+        self._num_stalls += 1
+
+    # --- the engine and its steps ---
+
+    def _engine_started(self, event: EngineStarted) -> None:
+        if (event.num_blocks, event.block_size) != (self._num_blocks, self._block_size):
+            raise InvariantError(
+                f"the engine starts with {event.num_blocks} blocks of {event.block_size} tokens, the header says "
+                f"{self._num_blocks} of {self._block_size}"
+            )
+
+    def _engine_failed(self, event: EngineFailed) -> None:
+        self._in_step = False
+        self._has_life_ended = True
+        if event.lost:
+            self._renew_pool(all_known=True)
+
+    def _engine_stopped(self, _: EngineStopped) -> None:
+        self._has_life_ended = True
+        if self._requests.live:
+            raise InvariantError(f"the engine stops with {len(self._requests.live)} requests in flight")
 
     def _check_written(self, event: BlockPublished) -> None:
         """A published block must be full of written KV: some choice that holds it has computed past its end."""
@@ -233,7 +308,7 @@ class TraceChecker:
                 f"request {event.request_id!r} has {num_written} computed tokens"
             )
 
-    def _step_started(self) -> None:
+    def _step_started(self, _: StepStarted) -> None:
         if self._in_step:
             raise InvariantError("a step starts before the one before it finished")
         self._check_between_steps()
@@ -270,5 +345,13 @@ class TraceChecker:
             raise InvariantError(
                 f"block {self.pool.first_lost()} is lost: nobody holds it, it is neither cached nor free"
             )
-        self.pool.check_settled(self._requests.ended)
+        self.pool.check_settled(self._requests.just_ended())
         self._requests.settle()
+
+
+def _both(first: Callable[[Any], None], then: Callable[[Any], None]) -> Callable[[Any], None]:
+    def handle(event: Event) -> None:
+        first(event)
+        then(event)
+
+    return handle

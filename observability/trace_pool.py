@@ -1,11 +1,13 @@
 """The KV pool rebuilt from events alone: who holds which block, what is cached, what is free.
 
 Every event is a claim about the pool; a claim that the rebuilt pool contradicts raises InvariantError. A trace that
-starts in the middle of an engine's life (a ring that dropped its oldest events) knows nothing at first: blocks and
-tables are then adopted from what the first events say of them, and checked from there on.
+starts in the middle of an engine's life has a snapshot of the pool, which is checked and taken over by `start_with`. If
+it has none, nothing is known at first: blocks and tables are then adopted from what the first events say of them, and
+checked from there on.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 from engine.events import (
     BlockAllocated,
@@ -17,6 +19,7 @@ from engine.events import (
     BlockShared,
     CacheCleared,
 )
+from observability.snapshot import SnapshotBlock
 from observability.trace_block import ROOT_BLOCK_ID, Block, Choice, InvariantError, name_of
 
 KVEvent = (
@@ -40,7 +43,7 @@ class RebuiltPool:
 
     Args:
         num_blocks: blocks in the pool.
-        from_start: whether the events begin with the engine's first one, when every block is free.
+        from_start: whether all is known at the beginning: every block is free, but for those of `start_with`.
     """
 
     def __init__(self, *, num_blocks: int, from_start: bool) -> None:
@@ -55,25 +58,54 @@ class RebuiltPool:
         self._replaced: dict[Choice, tuple[int, int]] = {}  # (old, new) block of an entry, until its copy is said
         self._copy_sources: dict[Choice, int] = {}  # held until released, though not in the table any more
 
-    def apply(self, event: KVEvent) -> None:
-        """Take in one event; raises InvariantError if it contradicts the pool."""
-        match event:
-            case BlockAllocated():
-                self._allocated(event)
-            case BlockShared():
-                self._shared(event)
-            case BlockCopied():
-                self._copied(event)
-            case BlockPublished():
-                self._published(event)
-            case BlockReleased():
-                self._released(event)
-            case BlockEvicted():
-                self._evicted(event)
-            case BlockFreed():
-                self._freed(event)
-            case CacheCleared():
-                self._cleared()
+    def handlers(self) -> dict[type[KVEvent], Callable[[Any], None]]:
+        """Return what takes in an event of each type; each raises InvariantError if the event contradicts the pool."""
+        return {
+            BlockAllocated: self._allocated,
+            BlockShared: self._shared,
+            BlockCopied: self._copied,
+            BlockPublished: self._published,
+            BlockReleased: self._released,
+            BlockEvicted: self._evicted,
+            BlockFreed: self._freed,
+            CacheCleared: self._cleared,
+        }
+
+    def start_with(self, blocks: Iterable[SnapshotBlock]) -> None:
+        """Take over a snapshot of an untouched pool; raises InvariantError if it contradicts itself."""
+        tables: dict[Choice, dict[int, int]] = {}
+        for told in blocks:
+            if told.block_id in self._blocks:
+                raise InvariantError(f"the snapshot has block {told.block_id} twice")
+            block = self._block(told.block_id)
+            block.free, block.published = False, told.published
+            block.block_hash, block.parent = told.block_hash, told.parent_block_id
+            for owner in told.owners:
+                choice = (owner.request_id, owner.index)
+                if choice in block.holders or owner.position in tables.setdefault(choice, {}):
+                    raise InvariantError(f"the snapshot has two blocks at entry {owner.position} of {name_of(choice)}")
+                tables[choice][owner.position] = told.block_id
+                block.holders.add(choice)
+            if (told.ref_count, told.state) != (len(block.holders), block.place):
+                raise InvariantError(
+                    f"the snapshot says block {told.block_id} is {told.state} with ref_count {told.ref_count}; by its "
+                    f"owners it is {block.place} with {len(block.holders)}"
+                )
+            self._recount(block)
+        for choice, entries in tables.items():
+            if sorted(entries) != list(range(len(entries))):
+                raise InvariantError(
+                    f"the snapshot has but entries {sorted(entries)} of the table of {name_of(choice)}"
+                )
+            self.tables[choice] = [entries[position] for position in range(len(entries))]
+        for block_id, block in self._blocks.items():
+            if block.published and block.parent != ROOT_BLOCK_ID:
+                parent = self._blocks.get(block.parent)
+                if parent is None or not parent.published:
+                    raise InvariantError(
+                        f"the snapshot has block {block_id} published below block {block.parent}, which isn't published"
+                    )
+                parent.num_children += 1
 
     def _allocated(self, event: BlockAllocated) -> None:
         block = self._block(event.block_id)
@@ -193,7 +225,7 @@ class RebuiltPool:
         block.known, block.free = True, True
         self._recount(block)
 
-    def _cleared(self) -> None:
+    def _cleared(self, _: CacheCleared) -> None:
         """The tree is empty from here on; cached blocks must have been evicted one by one before."""
         for block_id, block in self._blocks.items():
             if block.place == "cached":
@@ -209,17 +241,17 @@ class RebuiltPool:
         """Return a block that nobody holds, that isn't cached and that isn't free, if there is one."""
         return next((block_id for block_id, block in self._blocks.items() if block.place == "lost"), None)
 
-    def check_settled(self, ended: Collection[str]) -> None:
+    def check_settled(self, ended: Iterable[Choice]) -> None:
         """Raise on what may only be for a moment: an entry replaced and not copied, a copy's source not let go, a
-        table half released, a block held by a request that `ended`.
+        table half released, a block held by a choice of a request that just `ended`.
         """
         for choice, (old, new) in self._replaced.items():
             raise InvariantError(f"{name_of(choice)} replaced block {old} by {new} in its table and copied nothing")
         for choice, source in self._copy_sources.items():
             raise InvariantError(f"{name_of(choice)} copied block {source} and still holds it")
-        for choice, table in self.tables.items():
-            if choice[0] in ended:
-                raise InvariantError(f"{name_of(choice)} ended and still holds blocks {table}")
+        for choice in ended:
+            if choice in self.tables:
+                raise InvariantError(f"{name_of(choice)} ended and still holds blocks {self.tables[choice]}")
         if self._releasing:
             choice = min(self._releasing)
             raise InvariantError(f"{name_of(choice)} released a part of its table only; it holds {self.tables[choice]}")

@@ -20,11 +20,13 @@ class TraceReport(msgspec.Struct, frozen=True, kw_only=True):
         violation: the first one, or None.
         num_events, num_steps: read up to the violation, or to the end.
         num_unknown_events: of types this version doesn't know; kept, not checked.
-        from_start: whether the trace begins with the engine's first event; if not, blocks and requests are adopted
-            as they are first seen, which proves less.
+        from_start: whether the trace begins with the engine's first event.
+        from_snapshot: whether it begins with a snapshot of what the engine held, which is as good. With neither, blocks
+            and requests are adopted as they are first seen, which proves less.
         truncated: the file ends within a line.
         num_lives: engines whose events the trace holds, one after another (a restart begins a new one).
-        num_received, num_in_flight, num_ended: requests; `num_ended` by terminal event.
+        num_received, num_adopted, num_in_flight, num_ended: requests that arrived, that the snapshot has, that are
+            left, that ended (by terminal event).
         num_blocks: blocks at the end, by where they are (free, referenced, cached, lost, unknown).
         num_kv_events: by event type.
         num_preemptions, num_futile_resumes: choices preempted; resumed and preempted again without a token between.
@@ -37,9 +39,11 @@ class TraceReport(msgspec.Struct, frozen=True, kw_only=True):
     num_steps: int
     num_unknown_events: int
     from_start: bool
+    from_snapshot: bool
     truncated: bool
     num_lives: int
     num_received: int
+    num_adopted: int
     num_in_flight: int
     num_ended: dict[str, int]
     num_blocks: dict[str, int]
@@ -50,13 +54,16 @@ class TraceReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_text(self) -> str:
         """Return the report for a terminal, a few lines."""
-        begin = "complete" if self.from_start else "starts in the middle: blocks and requests adopted as first seen"
+        begin = "starts in the middle: blocks and requests adopted as first seen"
+        if self.from_start or self.from_snapshot:
+            begin = "complete" if self.from_start else "starts with a snapshot"
         ended = ", ".join(f"{count} {name}" for name, count in sorted(self.num_ended.items())) or "none ended"
+        adopted = f" after {self.num_adopted} in the snapshot" if self.from_snapshot else ""
         blocks = ", ".join(f"{count} {name}" for name, count in self.num_blocks.items() if count)
         kv = ", ".join(f"{count} {name.removeprefix('block_')}" for name, count in sorted(self.num_kv_events.items()))
         lines = [
             f"{self.num_events} events, {self.num_steps} steps, {self.num_lives} engine lives ({begin})",
-            f"requests: {self.num_received} received: {ended}, {self.num_in_flight} in flight",
+            f"requests: {self.num_received} received{adopted}: {ended}, {self.num_in_flight} in flight",
             f"blocks: {blocks}",
             f"KV events: {kv or 'none'}",
             f"preemptions: {self.num_preemptions} ({self.num_futile_resumes} before the resumed choice made a token)",

@@ -1,6 +1,12 @@
-"""The life of every request rebuilt from events alone: its order, its computed tokens, its one end."""
+"""The life of every request rebuilt from events alone: its order, its computed tokens, its one end.
 
+Memory is bounded by the requests in flight: of those that ended, the newest MAX_ENDED are remembered by name.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 from engine.events import (
     PrefixLookup,
@@ -19,9 +25,12 @@ from engine.events import (
     RequestTokens,
     SequenceFinished,
 )
-from observability.trace_block import InvariantError
+from observability.snapshot import SnapshotRequest
+from observability.trace_block import Choice, InvariantError
 
 Terminal = RequestRejected | RequestFinished | RequestFailed | RequestAborted
+
+MAX_ENDED: Final = 16_384
 
 
 @dataclass(slots=True)
@@ -62,52 +71,105 @@ class RebuiltRequests:
 
     Attributes:
         live: requests that arrived and haven't ended.
-        ended: terminal event type by request id.
+        num_ended: requests that ended, by terminal event type.
         num_received: `arrived` events.
+        num_adopted: in flight already when the trace begins, by its snapshot.
         num_futile_resumes: resumed choices that were preempted again before they made a token.
     """
 
     def __init__(self, *, from_start: bool) -> None:
         self._from_start = from_start
         self.live: dict[str, RequestLife] = {}
-        self.ended: dict[str, str] = {}
+        self.num_ended: Counter[str] = Counter()
+        self._ended: dict[str, str] = {}  # terminal event type of the latest to end, oldest first
         self._last_lives: dict[str, RequestLife] = {}
         self._complete: set[str] = set()
         self.num_received = 0
+        self.num_adopted = 0
         self.num_futile_resumes = 0
 
-    def apply(self, event: RequestEvent) -> None:
-        """Check one request event against the events before it; raises InvariantError."""
-        if isinstance(event, RequestArrived):
-            self._arrived(event)
-            return
-        life = self.live.get(event.request_id)
-        if life is None:
-            if event.request_id in self.ended:
-                raise InvariantError(
-                    f"request {event.request_id!r} got an event after it ended with `{self.ended[event.request_id]}`"
+    def handlers(self) -> dict[type[RequestEvent], Callable[[Any], None]]:
+        """Return what checks an event of each type against those before it; each raises InvariantError."""
+        return {
+            RequestTokens: self._if_known(self._got_tokens),
+            RequestArrived: self._arrived,
+            RequestQueued: self._if_known(self._queued),
+            PrefixLookup: self._if_known(self._looked_up),
+            RequestScheduled: self._if_known(self._scheduled),
+            RequestChunk: self._if_known(self._computed),
+            RequestFirstToken: self._if_known(self._got_first_token),
+            RequestPreempted: self._if_known(self._preempted),
+            RequestResumed: self._if_known(self._resumed),
+            SequenceFinished: self._if_known(self._sequence_finished),
+            RequestRejected: self._if_known(self._has_ended),
+            RequestFinished: self._if_known(self._has_ended),
+            RequestFailed: self._if_known(self._has_ended),
+            RequestAborted: self._if_known(self._has_ended),
+        }
+
+    def start_with(self, requests: Iterable[SnapshotRequest]) -> None:
+        """Take over the requests of a snapshot; raises InvariantError if it contradicts itself."""
+        for told in requests:
+            if told.request_id in self.live:
+                raise InvariantError(f"the snapshot has request {told.request_id!r} twice")
+            arrived = RequestArrived(
+                seq=told.arrived_seq,
+                t=told.arrived_t,
+                step=told.arrived_step,
+                request_id=told.request_id,
+                arrival=told.arrival,
+                num_prompt_tokens=told.num_prompt_tokens,
+                max_tokens=told.max_tokens,
+                n=told.n,
+                priority=told.priority,
+                salted=told.salted,
+            )
+            life = RequestLife(
+                arrived=arrived,
+                queued=told.queued,
+                scheduled=told.scheduled,
+                num_cached_tokens=told.num_cached_tokens,
+                num_matched_tokens=None if told.num_matched_tokens < 0 else told.num_matched_tokens,
+            )
+            for choice in told.choices:
+                life.choices[choice.index] = ChoiceLife(
+                    num_computed_tokens=choice.num_computed_tokens,
+                    num_output_tokens=choice.num_output_tokens,
+                    running=choice.running,
+                    num_preemptions=choice.num_preemptions,
+                    finished=choice.finished,
                 )
-            if self._from_start:
-                raise InvariantError(f"request {event.request_id!r} got an event before it arrived")
-            return
-        if isinstance(event, RequestRejected | RequestFinished | RequestFailed | RequestAborted):
-            self._ended(event, life)
-        elif isinstance(event, RequestQueued):
-            if life.queued:
-                raise InvariantError(f"request {event.request_id!r} is queued twice")
-            life.queued = True
-        elif isinstance(event, PrefixLookup):
-            life.num_matched_tokens = event.num_matched_tokens
-        elif isinstance(event, RequestScheduled):
-            self._scheduled(event, life)
-        elif isinstance(event, RequestChunk | RequestTokens | RequestFirstToken):
-            self._worked(event, life)
-        elif isinstance(event, RequestPreempted):
-            self._preempted(event, life)
-        elif isinstance(event, RequestResumed):
-            self._resumed(event, life)
-        elif isinstance(event, SequenceFinished):
-            self._sequence_finished(event, life)
+            self.live[told.request_id] = life
+            self.num_adopted += 1
+
+    def is_running(self, choice: Choice) -> bool:
+        """Whether a choice holds blocks."""
+        life = self.live.get(choice[0])
+        return life is not None and choice[1] in life.choices and life.choices[choice[1]].running
+
+    def just_ended(self) -> Iterator[Choice]:
+        """Yield the choices of the requests that ended since `settle`."""
+        return ((request_id, index) for request_id, life in self._last_lives.items() for index in life.choices)
+
+    def _if_known(self, handle: Callable[[Any, RequestLife], None]) -> Callable[[Any], None]:
+        """Return a handler that is given the life of the event's request too, and refuses what has none."""
+        live = self.live
+
+        def handle_known(event: RequestEvent) -> None:
+            life = live.get(event.request_id)
+            if life is None:
+                self._refuse_unknown(event.request_id)
+            else:
+                handle(event, life)
+
+        return handle_known
+
+    def _refuse_unknown(self, request_id: str) -> None:
+        if request_id in self._ended:
+            raise InvariantError(f"request {request_id!r} got an event after it ended with `{self._ended[request_id]}`")
+        if self._from_start:
+            long_ago = f", or after {MAX_ENDED} others ended since it did" if self.num_ended.total() > MAX_ENDED else ""
+            raise InvariantError(f"request {request_id!r} got an event before it arrived{long_ago}")
 
     def num_written_tokens(self, request_id: str, index: int) -> int | None:
         """Return how many tokens of a choice can have their KV written by now; None if the trace can't tell.
@@ -133,7 +195,7 @@ class RebuiltRequests:
         self._last_lives.clear()
 
     def _arrived(self, event: RequestArrived) -> None:
-        if event.request_id in self.live or event.request_id in self.ended:
+        if event.request_id in self.live or event.request_id in self._ended:
             raise InvariantError(f"request {event.request_id!r} arrived twice")
         if event.arrival > event.t:
             raise InvariantError(
@@ -141,6 +203,14 @@ class RebuiltRequests:
             )
         self.live[event.request_id] = RequestLife(arrived=event)
         self.num_received += 1
+
+    def _queued(self, event: RequestQueued, life: RequestLife) -> None:
+        if life.queued:
+            raise InvariantError(f"request {event.request_id!r} is queued twice")
+        life.queued = True
+
+    def _looked_up(self, event: PrefixLookup, life: RequestLife) -> None:
+        life.num_matched_tokens = event.num_matched_tokens
 
     def _scheduled(self, event: RequestScheduled, life: RequestLife) -> None:
         if not life.queued:
@@ -161,47 +231,54 @@ class RebuiltRequests:
         life.num_cached_tokens = event.num_cached_tokens
         life.choices[0] = ChoiceLife(num_computed_tokens=event.num_cached_tokens, running=True)
 
-    def _worked(self, event: RequestChunk | RequestTokens | RequestFirstToken, life: RequestLife) -> None:
-        name = f"choice {event.index} of request {event.request_id!r}"
+    def _working(self, event: RequestChunk | RequestTokens | RequestFirstToken, life: RequestLife) -> ChoiceLife:
+        """Return the choice that makes progress; a fork's first word makes it one."""
+        choice = life.choices.get(event.index)
+        if choice is not None and choice.running:
+            return choice
+        name = _name(event)
         if not life.scheduled:
             raise InvariantError(f"{name} makes progress before it was scheduled")
-        if event.index >= life.arrived.n:
+        if not 0 <= event.index < life.arrived.n:
             raise InvariantError(f"{name} doesn't exist: n is {life.arrived.n}")
-        num_prompt = life.arrived.num_prompt_tokens
-        fork = ChoiceLife(num_computed_tokens=num_prompt, running=True)
-        choice = life.choices.setdefault(event.index, fork)
-        if not choice.running:
-            state = "finished" if choice.finished else "preempted"
-            raise InvariantError(f"{name} makes progress while it is {state}")
-        if isinstance(event, RequestChunk):
-            if event.start != choice.num_computed_tokens:
-                raise InvariantError(
-                    f"{name} computes a chunk from position {event.start}, but has {choice.num_computed_tokens} "
-                    f"computed tokens"
-                )
-            choice.num_computed_tokens += event.num_tokens
-        elif isinstance(event, RequestFirstToken):
-            if choice.num_output_tokens:
-                raise InvariantError(f"{name} has its first token after {choice.num_output_tokens} others")
-        else:
-            self._got_tokens(event, choice, name, life)
+        if choice is not None:
+            raise InvariantError(f"{name} makes progress while it is {'finished' if choice.finished else 'preempted'}")
+        choice = life.choices[event.index] = ChoiceLife(
+            num_computed_tokens=life.arrived.num_prompt_tokens, running=True
+        )
+        return choice
 
-    def _got_tokens(self, event: RequestTokens, choice: ChoiceLife, name: str, life: RequestLife) -> None:
+    def _computed(self, event: RequestChunk, life: RequestLife) -> None:
+        choice = self._working(event, life)
+        if event.start != choice.num_computed_tokens:
+            raise InvariantError(
+                f"{_name(event)} computes a chunk from position {event.start}, but has {choice.num_computed_tokens} "
+                f"computed tokens"
+            )
+        choice.num_computed_tokens += event.num_tokens
+
+    def _got_first_token(self, event: RequestFirstToken, life: RequestLife) -> None:
+        choice = self._working(event, life)
+        if choice.num_output_tokens:
+            raise InvariantError(f"{_name(event)} has its first token after {choice.num_output_tokens} others")
+
+    def _got_tokens(self, event: RequestTokens, life: RequestLife) -> None:
+        choice = self._working(event, life)
         num_known = life.arrived.num_prompt_tokens + choice.num_output_tokens
         if choice.num_computed_tokens < num_known - 1:
             raise InvariantError(
-                f"{name} got a token with {choice.num_computed_tokens} of its {num_known} tokens computed"
+                f"{_name(event)} got a token with {choice.num_computed_tokens} of its {num_known} tokens computed"
             )
-        choice.num_output_tokens += event.num_tokens
-        if choice.num_output_tokens != event.num_output_tokens:
+        num_output = choice.num_output_tokens = choice.num_output_tokens + event.num_tokens
+        if num_output != event.num_output_tokens:
             raise InvariantError(
-                f"{name} says it has {event.num_output_tokens} output tokens, but was given {choice.num_output_tokens}"
+                f"{_name(event)} says it has {event.num_output_tokens} output tokens, but was given {num_output}"
             )
-        if choice.num_output_tokens > life.arrived.max_tokens:
+        if num_output > life.arrived.max_tokens:
             raise InvariantError(
-                f"{name} has {choice.num_output_tokens} output tokens, more than max_tokens {life.arrived.max_tokens}"
+                f"{_name(event)} has {num_output} output tokens, more than max_tokens {life.arrived.max_tokens}"
             )
-        choice.num_computed_tokens = life.arrived.num_prompt_tokens + choice.num_output_tokens - 1
+        choice.num_computed_tokens = num_known + event.num_tokens - 1
         choice.has_progressed = True
 
     def _preempted(self, event: RequestPreempted, life: RequestLife) -> None:
@@ -236,7 +313,7 @@ class RebuiltRequests:
         if sum(each.finished for each in life.choices.values()) == life.arrived.n:
             self._complete.add(event.request_id)
 
-    def _ended(self, event: Terminal, life: RequestLife) -> None:
+    def _has_ended(self, event: Terminal, life: RequestLife) -> None:
         tag = str(event.__struct_config__.tag)
         name = f"request {event.request_id!r}"
         if isinstance(event, RequestRejected) and life.scheduled:
@@ -251,4 +328,11 @@ class RebuiltRequests:
                 )
         self._complete.discard(event.request_id)
         self._last_lives[event.request_id] = self.live.pop(event.request_id)
-        self.ended[event.request_id] = tag
+        self.num_ended[tag] += 1
+        self._ended[event.request_id] = tag
+        if len(self._ended) > MAX_ENDED:
+            del self._ended[next(iter(self._ended))]
+
+
+def _name(event: RequestChunk | RequestTokens | RequestFirstToken) -> str:
+    return f"choice {event.index} of request {event.request_id!r}"

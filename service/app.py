@@ -26,10 +26,12 @@ from service.routes.admin import AdminRoutes
 from service.routes.chat import ChatApi
 from service.routes.completions import CompletionApi
 from service.routes.generating import GeneratingRoute
+from service.routes.kv_telemetry import KVTelemetryRoutes
 from service.routes.models import ModelRoutes
 from service.routes.operations import OperationRoutes
 from service.routes.telemetry import TelemetryRoutes
 from service.routes.tokens import TokenRoutes
+from service.routes.trace_telemetry import TraceRoutes
 from service.services import Services
 
 ROUTE_TEMPLATES = (
@@ -50,6 +52,12 @@ ROUTE_TEMPLATES = (
     "/telemetry/requests/{request_id}",
     "/telemetry/requests/{request_id}/cancel",
     "/telemetry/steps",
+    "/telemetry/traces",
+    "/telemetry/traces/{trace_id}",
+    "/telemetry/kv/events",
+    "/telemetry/kv/live",
+    "/telemetry/kv/snapshot",
+    "/telemetry/kv/trace",
 )
 EXPOSED_HEADERS = ("x-request-id", "x-client-request-id", "x-trace-id", "traceresponse", "x-ignored-params")
 
@@ -58,7 +66,15 @@ def create_app(services: Services, drain: Drain) -> Starlette:
     """Return the ASGI application over these services."""
     settings = services.settings
     routes = _routes(services, drain)
-    middleware = [Middleware(AccessMiddleware, routes=routes, metrics=services.metrics, clock=services.clock)]
+    middleware = [
+        Middleware(
+            AccessMiddleware,
+            routes=routes,
+            metrics=services.metrics,
+            tracing=services.tracing,
+            clock=services.clock,
+        )
+    ]
     if settings.cors_origins:
         middleware.append(
             Middleware(
@@ -81,6 +97,7 @@ def create_app(services: Services, drain: Drain) -> Starlette:
 def _routes(services: Services, drain: Drain) -> list[BaseRoute]:
     models, tokens = ModelRoutes(services), TokenRoutes(services)
     operations, telemetry = OperationRoutes(services), TelemetryRoutes(services)
+    traces, kv = TraceRoutes(services), KVTelemetryRoutes(services)
     admin = AdminRoutes(services, drain)
     return [
         Route("/v1/chat/completions", GeneratingRoute(services, ChatApi(services)), methods=["POST"]),
@@ -100,6 +117,12 @@ def _routes(services: Services, drain: Drain) -> list[BaseRoute]:
         Route("/telemetry/requests/{request_id}", telemetry.request),
         Route("/telemetry/requests/{request_id}/cancel", telemetry.cancel, methods=["POST"]),
         Route("/telemetry/steps", telemetry.steps),
+        Route("/telemetry/traces", traces.listing),
+        Route("/telemetry/traces/{trace_id}", traces.one),
+        Route("/telemetry/kv/events", kv.events),
+        Route("/telemetry/kv/live", kv.live),
+        Route("/telemetry/kv/snapshot", kv.snapshot),
+        Route("/telemetry/kv/trace", kv.trace),
     ]
 
 

@@ -20,8 +20,10 @@ from engine.model.catalog import CATALOG
 from engine.model.load import load_model
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import build_tokenizer
+from observability.event_tape import EventTape
 from observability.metrics import Metrics
 from observability.recorder import Recorder
+from observability.tracing import Tracing
 from observability.vllm_names import VllmNames
 from service.admission import Admission
 from service.app import ROUTE_TEMPLATES, create_app
@@ -81,7 +83,17 @@ class _Service:
         metrics = Metrics(version=VERSION, routes=ROUTE_TEMPLATES)
         if "vllm" in settings.metrics_compat:
             metrics.also_expose(VllmNames(metrics, model_name=self._models.names[0]))
-        recorder = Recorder(clock, metrics=metrics)
+        tracing = Tracing(clock, version=VERSION, sampling=settings.sampling, otlp=settings.otlp)
+        metrics.before_render(lambda: tracing.refresh(metrics))
+        recorder = Recorder(clock, metrics=metrics, on_closed=tracing.request_closed, tracing_stats=tracing.stats)
+        try:
+            return await self._run_engine(sock, metrics, tracing, recorder)
+        finally:
+            await asyncio.to_thread(tracing.close, settings.telemetry_flush_s)
+
+    async def _run_engine(self, sock: socket.socket, metrics: Metrics, tracing: Tracing, recorder: Recorder) -> int:
+        """Serve with an engine of our own; when it returns, every request has ended and been recorded."""
+        settings, clock = self._settings, self._clock
         engine = await AsyncEngine.start(self._config, clock=clock, on_events=recorder.consume)
         recorder.follow_heartbeat(engine.heartbeat_age)
         async with engine:
@@ -90,6 +102,7 @@ class _Service:
                 prompts=self._prompts,
                 recorder=recorder,
                 metrics=metrics,
+                tracing=tracing,
                 settings=settings,
                 clock=clock,
                 admission=Admission(self._config.max_num_seqs + settings.max_queue),
@@ -99,9 +112,11 @@ class _Service:
             )
             drain = Drain(engine, grace_s=settings.grace_s)
             self._catch_signals()
-            return await self._serve(make_server(create_app(services, drain)), engine, drain, sock)
+            return await self._serve(make_server(create_app(services, drain)), engine, drain, recorder.tape, sock)
 
-    async def _serve(self, server: HttpServer, engine: AsyncEngine, drain: Drain, sock: socket.socket) -> int:
+    async def _serve(
+        self, server: HttpServer, engine: AsyncEngine, drain: Drain, tape: EventTape, sock: socket.socket
+    ) -> int:
         """Serve until told to stop, or until the model turns out not to load, which is raised."""
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         loading = asyncio.create_task(self._load(engine))
@@ -118,6 +133,7 @@ class _Service:
         finally:
             loading.cancel()
             stopping.cancel()
+            tape.close()  # viewers of the live feed leave at once
             server.should_exit = True
             await serving
         return 0

@@ -1,12 +1,17 @@
 """What the service needs of its neighbours, as types; the composition root brings the real ones, tests bring fakes."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Protocol
 
 from engine.client import EngineState
 from engine.events import Event
 from engine.messages import ChoiceOutput, EngineInfo
 from engine.sequence import EngineRequest
+from observability.event_tape import EventTape, Life
+from observability.span_facts import Answered, GenerationFacts, HttpExchange
+from observability.span_view import TraceFilter
+from observability.trace_context import TraceContext
+from observability.trace_header import TraceHeader
 
 
 class OutputStream(Protocol):
@@ -44,6 +49,11 @@ class Engine(Protocol):
 class Recorder(Protocol):
     """The part of observability.recorder.Recorder that the service uses; see there."""
 
+    @property
+    def tape(self) -> EventTape: ...
+
+    def header(self, life: Life, *, num_dropped_events: int = 0) -> TraceHeader | None: ...
+
     def consume(self, events: Sequence[Event]) -> None: ...
 
     def request_opened(
@@ -55,6 +65,12 @@ class Recorder(Protocol):
     def request_abandoned(self, request_id: str, reason: str) -> None: ...
 
     def rejected(self, error_type: str) -> None: ...
+
+    def request_encoded(self, request_id: str, t: float) -> None: ...
+
+    def answer_taken(self, request_id: str, start: float, end: float, *, detokenize_s: float = 0.0) -> None: ...
+
+    def send_blocked(self, request_ids: Iterable[str], start: float, end: float) -> None: ...
 
     def sent_first(self, request_id: str, t: float) -> None: ...
 
@@ -75,3 +91,19 @@ class Metrics(Protocol):
     def render(self, accept: str = "") -> tuple[bytes, str]: ...
 
     def http_observed(self, route: str, method: str, status: int, seconds: float) -> None: ...
+
+
+class Tracing(Protocol):
+    """The part of observability.tracing.Tracing that the service uses; see there."""
+
+    def incoming(self, traceparent: list[str], tracestate: list[str]) -> TraceContext: ...
+
+    def exchange_ended(self, exchange: HttpExchange) -> None: ...
+
+    def generation_opened(self, request_id: str, facts: GenerationFacts) -> None: ...
+
+    def generation_answered(self, request_id: str, answered: Answered) -> None: ...
+
+    def traces(self, wanted: TraceFilter) -> dict[str, Any]: ...
+
+    def trace(self, trace_id: str) -> dict[str, Any] | None: ...

@@ -8,7 +8,7 @@ from engine.clock import Clock
 from engine.errors import EngineUnavailableError
 from engine.messages import EngineInfo
 from service.admission import Admission
-from service.ports import Engine, Metrics, Recorder
+from service.ports import Engine, Metrics, Recorder, Tracing
 from service.prompts import PromptEncoder
 from service.served_models import ServedModels
 from service.settings import ServiceSettings
@@ -19,7 +19,7 @@ class Services:
     """One per application; routes hold no state of their own.
 
     Attributes:
-        engine, recorder, metrics, settings, clock: see their types.
+        engine, recorder, metrics, tracing, settings, clock: see their types.
         prompts: template and tokenizer.
         admission: the bounded queue.
         models: names a request may give.
@@ -31,6 +31,7 @@ class Services:
     prompts: PromptEncoder
     recorder: Recorder
     metrics: Metrics
+    tracing: Tracing
     settings: ServiceSettings
     clock: Clock
     admission: Admission

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.errors import ConfigError
+from observability.otlp_settings import OtlpSettings
+from observability.trace_context import Sampling
 from service.limits import RequestLimits
 
 METRICS_COMPAT = ("vllm",)
@@ -30,6 +32,9 @@ class ServiceSettings:
         live_heartbeat_s: /health turns 503 when the engine was silent for longer.
         text_threads: threads for templates and tokenizers.
         log_content: prompts and answers may appear in logs and traces.
+        otlp: where spans and GenAI metrics are sent; nowhere by default.
+        sampling: which traces are kept.
+        telemetry_flush_s: seconds that what is queued for a collector gets when the server stops.
         metrics_compat: other projects' metric names to expose as well.
     """
 
@@ -49,12 +54,16 @@ class ServiceSettings:
     live_heartbeat_s: float = 60.0
     text_threads: int = 2
     log_content: bool = False
+    otlp: OtlpSettings = field(default_factory=OtlpSettings)
+    sampling: Sampling = field(default_factory=Sampling)
+    telemetry_flush_s: float = 3.0
     metrics_compat: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "--port must lie in 0..65535", self.port)
         _require(self.max_queue >= 0, "--max-queue must be at least 0", self.max_queue)
         _require(self.grace_s >= 0, "--grace must be at least 0", self.grace_s)
+        _require(self.telemetry_flush_s >= 0, "--telemetry-flush must be at least 0", self.telemetry_flush_s)
         _require(self.text_threads >= 1, "--text-threads must be at least 1", self.text_threads)
         unknown = set(self.metrics_compat) - set(METRICS_COMPAT)
         _require(not unknown, f"--metrics-compat knows {', '.join(METRICS_COMPAT)}", ", ".join(sorted(unknown)))

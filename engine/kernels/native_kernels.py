@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ConfigError
-from engine.kernels.native_library import NativeLibrary
+from engine.kernels.native_library import KV_FORMATS, NativeLibrary
 
 Floats = NDArray[np.float32]
 _Argument = bytes | int | ctypes.c_void_p | ctypes.c_float
@@ -84,16 +84,18 @@ class NativeKernels:
         values: Floats,
         block_table: NDArray[np.int32],
         *,
+        kv_dtype: str,
+        block_size: int,
         kv_head: int,
         first_num_keys: int,
     ) -> Floats:
-        """Attend over one KV head of a paged cache.
+        """Store keys and values in a paged cache, then attend over one KV head of it.
 
         Args:
             query: [num_queries, group, head_dim], at neighbouring positions.
-            keys: [num_blocks, num_kv_heads, head_dim, block_size].
-            values: [num_blocks, num_kv_heads, block_size, head_dim].
+            keys, values: [num_tokens, num_kv_heads, head_dim] of the sequence.
             block_table: int32 [blocks of the sequence].
+            kv_dtype: float32, bfloat16, float16 or int8.
             first_num_keys: keys that the first query sees; each later one sees one more.
 
         Returns:
@@ -101,11 +103,12 @@ class NativeKernels:
         """
         out = np.full(query.shape, np.nan, dtype=np.float32)
         num_queries, group, head_dim = query.shape
-        _, num_kv_heads, block_size, _ = values.shape
+        num_tokens, num_kv_heads, _ = keys.shape
+        num_blocks = int(block_table.max()) + 1
         self._call(
-            "attention", self._name, _at(_floats(query)), _at(_floats(keys)), _at(_floats(values)),
-            _at(np.ascontiguousarray(block_table)), num_queries, group, head_dim, block_size, num_kv_heads, kv_head,
-            first_num_keys, _at(out),
+            "attention", self._name, KV_FORMATS[kv_dtype], _at(_floats(query)), _at(_floats(keys)),
+            _at(_floats(values)), num_tokens, _at(np.ascontiguousarray(block_table)), num_blocks, num_queries, group,
+            head_dim, block_size, num_kv_heads, kv_head, first_num_keys, _at(out),
         )  # fmt: skip
         return out
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from engine.errors import ConfigError
 from engine.execution.forward_batch import ForwardBatch
 
-ABI_VERSION = 1
+ABI_VERSION = 2
+KV_FORMATS = {"float32": 0, "bfloat16": 1, "float16": 2, "int8": 3}  # mirrors KvFormat in native/kv_layout.h
 INSTRUCTION_SETS = ("amx", "avx512", "avx2", "portable")  # best first
 
 LayerObserver = Callable[[int, NDArray[np.float32]], None]
@@ -28,7 +29,7 @@ class DecoderShape(ctypes.Structure):
         *((name, ctypes.c_int32) for name in (
             "vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim",
             "max_positions", "qkv_bias", "qk_norm", "tie_word_embeddings", "num_blocks", "block_size", "max_tokens",
-            "num_threads",
+            "num_threads", "kv_format",
         )),
         ("norm_epsilon", ctypes.c_float),
     ]  # fmt: skip

@@ -21,7 +21,8 @@ from engine.events import (
     Stalled,
 )
 from observability.trace_check import check_events, check_trace
-from observability.trace_file import TraceWriter, UnknownEvent
+from observability.trace_codec import UnknownEvent
+from observability.trace_file import TraceWriter
 from observability.trace_report import TraceReport
 from tests.support.trace_script import TraceScript, header, one_request
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from observability.trace_check import check_trace
-from observability.trace_file import TraceFormatError, encode_event
+from observability.trace_codec import TraceFormatError, encode_event
 from tests.support.trace_script import header
 from tests.support.workload import run_engine
 

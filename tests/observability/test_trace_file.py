@@ -7,16 +7,10 @@ import msgspec
 import pytest
 
 from engine.events import EngineStarted
-from observability.trace_file import (
-    MAX_LINE_BYTES,
-    TraceEvent,
-    TraceFormatError,
-    TraceReader,
-    TraceWriter,
-    UnknownEvent,
-    encode_event,
-)
+from observability.trace_codec import TraceEvent, TraceFormatError, UnknownEvent, encode_event
+from observability.trace_file import TraceReader, TraceWriter
 from observability.trace_header import header_of
+from observability.trace_source import MAX_LINE_BYTES
 from tests.support.trace_script import header, one_request
 
 UNKNOWN = b'{"type":"thought","seq":1,"t":0.5,"step":0,"mood":["calm",{"depth":2}]}'
@@ -150,7 +144,7 @@ def test_line_too_long_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "first_line",
-    [b"", b"{}", b'{"schema":"other","version":1}', b"\x00\x01", msgspec.json.encode(header(version=2))],
+    [b"", b"{}", b'{"schema":"other","version":1}', b"\x00\x01", msgspec.json.encode(header(version=3))],
 )
 def test_file_without_a_header_is_refused(tmp_path: Path, first_line: bytes) -> None:
     path = tmp_path / "a.jsonl"

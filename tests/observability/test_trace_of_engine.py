@@ -20,7 +20,8 @@ from engine.events import (
     RequestTokens,
 )
 from observability.trace_check import check_events, check_trace
-from observability.trace_file import TraceWriter, encode_event
+from observability.trace_codec import encode_event
+from observability.trace_file import TraceWriter
 from observability.trace_schema import trace_schema
 from tests.support.trace_script import header
 from tests.support.workload import run_engine

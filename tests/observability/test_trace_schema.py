@@ -7,7 +7,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from observability.trace_file import encode_event
+from observability.trace_codec import encode_event
 from observability.trace_schema import trace_schema
 from tests.support.trace_script import header, one_request
 

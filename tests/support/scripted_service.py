@@ -36,7 +36,8 @@ from engine.supervision import SupervisionConfig
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer, build_tokenizer
 from observability.metrics import Metrics
-from observability.recorder import Recorder
+from observability.recorder import Recorder, RingSizes
+from observability.tracing import Tracing
 from service.admission import Admission
 from service.app import ROUTE_TEMPLATES, create_app
 from service.drain import Drain
@@ -249,6 +250,7 @@ def scripted_info(scheduling: SchedulerConfig, vocab_size: int, eos_token_ids: t
         max_model_len=scheduling.max_model_len,
         block_size=scheduling.block_size,
         num_kv_blocks=scheduling.num_kv_blocks,
+        kv_dtype="float32",
         kv_cache_bytes=0,
         max_num_seqs=scheduling.max_num_seqs,
         max_num_batched_tokens=scheduling.max_num_batched_tokens,
@@ -266,11 +268,20 @@ async def make_services(
     source: TokenizerSource = SOURCE,
     tokenizer: Tokenizer | None = None,
     supervision: SupervisionConfig = SUPERVISION,
+    ring_sizes: RingSizes | None = None,
 ) -> tuple[Services, AsyncEngine]:
     """Start the engine on the running loop and put the services around it."""
     clock = SystemClock()
     metrics = Metrics(routes=ROUTE_TEMPLATES)
-    recorder = Recorder(clock, metrics=metrics)
+    tracing = Tracing(clock, sampling=settings.sampling, otlp=settings.otlp)
+    metrics.before_render(lambda: tracing.refresh(metrics))
+    recorder = Recorder(
+        clock,
+        metrics=metrics,
+        ring_sizes=ring_sizes,
+        on_closed=tracing.request_closed,
+        tracing_stats=tracing.stats,
+    )
     engine = await AsyncEngine.start(
         EngineConfig(model="scripted", heartbeat_s=0.05),
         clock=clock,
@@ -288,6 +299,7 @@ async def make_services(
         ),
         recorder=recorder,
         metrics=metrics,
+        tracing=tracing,
         settings=settings,
         clock=clock,
         admission=Admission(core.scheduling.max_num_seqs + settings.max_queue),
@@ -306,6 +318,7 @@ def serve(
     settings: ServiceSettings | None = None,
     tokenizer: Tokenizer | None = None,
     supervision: SupervisionConfig = SUPERVISION,
+    ring_sizes: RingSizes | None = None,
     wait_ready: bool = True,
 ) -> Iterator[Served]:
     """Yield a running service; everything is stopped and joined at the end."""
@@ -317,7 +330,9 @@ def serve(
     failures: list[BaseException] = []
 
     async def run() -> None:
-        services, engine = await make_services(core, settings, tokenizer=tokenizer, supervision=supervision)
+        services, engine = await make_services(
+            core, settings, tokenizer=tokenizer, supervision=supervision, ring_sizes=ring_sizes
+        )
         async with engine:
             if wait_ready:
                 await engine.wait_ready()
@@ -345,6 +360,7 @@ def serve(
             yield box[0]
     finally:
         if box:
+            box[0].loop.call_soon_threadsafe(box[0].services.recorder.tape.close)
             box[0].server.should_exit = True
         thread.join(TIMEOUT_S)
     if failures:
