@@ -263,6 +263,7 @@ def test_content_is_in_spans_only_where_the_operator_allows_it() -> None:
         assert [SECRET in str(trace) for trace in traces] == [allowed, allowed]
         for trace, role in zip(traces, ("user", "user"), strict=True):
             attributes = next(s["attributes"] for s in trace["spans"] if "gen_ai.operation.name" in s["attributes"])
+            assert [name in attributes for name in ("gen_ai.input.messages", "gen_ai.output.messages")] == [allowed] * 2
             if allowed:
                 assert attributes["gen_ai.input.messages"] == (
                     f'[{{"role":"{role}","parts":[{{"type":"text","content":"{SECRET}"}}]}}]'
