@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 from engine.client import EngineState
 from engine.clock import Clock
+from engine.config import EngineConfig
 from engine.errors import EngineUnavailableError
 from engine.messages import EngineInfo
 from service.admission import Admission
 from service.ports import Engine, Metrics, Recorder, Tracing
+from service.prompt_log import PromptLog
 from service.prompts import PromptEncoder
 from service.served_models import ServedModels
 from service.settings import ServiceSettings
@@ -25,6 +27,8 @@ class Services:
         models: names a request may give.
         draw_seed: makes the seed of a request that gives none.
         new_id: makes the unique part of an answer's id.
+        engine_config: what the engine was started with, to be shown.
+        prompt_log: prompts of the last requests, with `--log-content`.
     """
 
     engine: Engine
@@ -38,6 +42,8 @@ class Services:
     models: ServedModels
     draw_seed: Callable[[], int]
     new_id: Callable[[], str]
+    engine_config: EngineConfig
+    prompt_log: PromptLog
 
     def ready_info(self) -> EngineInfo:
         """Return what is loaded; raises EngineUnavailableError, with the reason, while it can't serve."""
