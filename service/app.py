@@ -26,6 +26,7 @@ from service.routes.admin import AdminRoutes
 from service.routes.chat import ChatApi
 from service.routes.completions import CompletionApi
 from service.routes.generating import GeneratingRoute
+from service.routes.kv_recording import KVRecordingRoutes
 from service.routes.kv_telemetry import KVTelemetryRoutes
 from service.routes.models import ModelRoutes
 from service.routes.operations import OperationRoutes
@@ -59,6 +60,7 @@ ROUTE_TEMPLATES = (
     "/telemetry/kv/live",
     "/telemetry/kv/snapshot",
     "/telemetry/kv/trace",
+    "/telemetry/kv/recording",
 )
 EXPOSED_HEADERS = ("x-request-id", "x-client-request-id", "x-trace-id", "traceresponse", "x-ignored-params")
 
@@ -98,7 +100,8 @@ def create_app(services: Services, drain: Drain) -> Starlette:
 def _routes(services: Services, drain: Drain) -> list[BaseRoute]:
     models, tokens = ModelRoutes(services), TokenRoutes(services)
     operations, telemetry = OperationRoutes(services), TelemetryRoutes(services)
-    traces, kv = TraceRoutes(services), KVTelemetryRoutes(services)
+    kv, recording = KVTelemetryRoutes(services), KVRecordingRoutes(services)
+    traces = TraceRoutes(services)
     admin = AdminRoutes(services, drain)
     return [
         Route("/v1/chat/completions", GeneratingRoute(services, ChatApi(services)), methods=["POST"]),
@@ -125,6 +128,7 @@ def _routes(services: Services, drain: Drain) -> list[BaseRoute]:
         Route("/telemetry/kv/live", kv.live),
         Route("/telemetry/kv/snapshot", kv.snapshot),
         Route("/telemetry/kv/trace", kv.trace),
+        Route("/telemetry/kv/recording", recording.handle, methods=["GET", "POST"]),
     ]
 
 
