@@ -146,8 +146,9 @@ class GeneratingRoute(Generic[R]):
             call = await unless_disconnected(self._api.prepare(request, opening), exchange.receive)
             services = self._services
             encoded = services.clock.now()
-            for request_id in opening.request_ids:
-                services.recorder.request_encoded(request_id, encoded)
+            for prompt in call.prompts:
+                services.recorder.request_encoded(prompt.request.request_id, encoded)
+                services.prompt_log.keep(prompt.request.request_id, prompt.request.prompt_token_ids)
             transcript = Transcript()
             generation = Generation(
                 services.engine,
