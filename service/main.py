@@ -23,6 +23,7 @@ from engine.text.tokenizer import build_tokenizer
 from observability.event_tape import EventTape
 from observability.metrics import Metrics
 from observability.recorder import Recorder
+from observability.silent_recorder import SilentRecorder
 from observability.tracing import Tracing
 from observability.vllm_names import VllmNames
 from service.admission import Admission
@@ -85,7 +86,8 @@ class _Service:
             metrics.also_expose(VllmNames(metrics, model_name=self._models.names[0]))
         tracing = Tracing(clock, version=VERSION, sampling=settings.sampling, otlp=settings.otlp)
         metrics.before_render(lambda: tracing.refresh(metrics))
-        recorder = Recorder(clock, metrics=metrics, on_closed=tracing.request_closed, tracing_stats=tracing.stats)
+        kind = Recorder if settings.instruments else SilentRecorder
+        recorder = kind(clock, metrics=metrics, on_closed=tracing.request_closed, tracing_stats=tracing.stats)
         try:
             return await self._run_engine(sock, metrics, tracing, recorder)
         finally:
