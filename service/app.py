@@ -28,6 +28,7 @@ from service.routes.admin import AdminRoutes
 from service.routes.chat import ChatApi
 from service.routes.completions import CompletionApi
 from service.routes.generating import GeneratingRoute
+from service.routes.kv_recording import KVRecordingRoutes
 from service.routes.kv_telemetry import KVTelemetryRoutes
 from service.routes.models import ModelRoutes
 from service.routes.operations import OperationRoutes
@@ -60,6 +61,7 @@ ROUTE_TEMPLATES = (
     "/telemetry/kv/live",
     "/telemetry/kv/snapshot",
     "/telemetry/kv/trace",
+    "/telemetry/kv/recording",
 )
 EXPOSED_HEADERS = ("x-request-id", "x-client-request-id", "x-trace-id", "traceresponse", "x-ignored-params")
 
@@ -102,7 +104,8 @@ def create_app(services: Services, drain: Drain) -> Starlette:
 def _routes(services: Services, drain: Drain) -> Sequence[BaseRoute]:
     models, tokens = ModelRoutes(services), TokenRoutes(services)
     operations, telemetry = OperationRoutes(services), TelemetryRoutes(services)
-    traces, kv = TraceRoutes(services), KVTelemetryRoutes(services)
+    kv, recording = KVTelemetryRoutes(services), KVRecordingRoutes(services)
+    traces = TraceRoutes(services)
     admin = AdminRoutes(services, drain)
     routes = [
         Route("/v1/chat/completions", GeneratingRoute(services, ChatApi(services)), methods=["POST"]),
@@ -128,6 +131,7 @@ def _routes(services: Services, drain: Drain) -> Sequence[BaseRoute]:
         Route("/telemetry/kv/live", kv.live),
         Route("/telemetry/kv/snapshot", kv.snapshot),
         Route("/telemetry/kv/trace", kv.trace),
+        Route("/telemetry/kv/recording", recording.handle, methods=["GET", "POST"]),
     ]
     if services.settings.instruments:
         return routes

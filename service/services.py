@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from engine.client import EngineState
 from engine.clock import Clock
 from engine.errors import EngineUnavailableError
 from engine.messages import EngineInfo
+from observability.recording import Recordings
 from service.admission import Admission
 from service.ports import Engine, Metrics, Recorder, Tracing
 from service.prompts import PromptEncoder
@@ -21,6 +23,7 @@ class Services:
     Attributes:
         engine, recorder, metrics, tracing, settings, clock: see their types.
         prompts: template and tokenizer.
+        recordings: of the event stream, to files.
         admission: the bounded queue.
         models: names a request may give.
         draw_seed: makes the seed of a request that gives none.
@@ -30,6 +33,7 @@ class Services:
     engine: Engine
     prompts: PromptEncoder
     recorder: Recorder
+    recordings: Recordings
     metrics: Metrics
     tracing: Tracing
     settings: ServiceSettings
@@ -56,3 +60,14 @@ class Services:
         if silent_s > self.settings.ready_heartbeat_s:
             return f"the engine has been silent for {silent_s:.0f} s"
         return ""
+
+
+def make_recordings(recorder: Recorder, settings: ServiceSettings, *, clock: Clock) -> Recordings:
+    """Return what records the stream that the recorder hears."""
+    return Recordings(
+        recorder.tape,
+        lambda life, num_dropped: recorder.header(life, num_dropped_events=num_dropped),
+        clock=clock,
+        directory=Path(settings.trace_dir).expanduser() if settings.trace_dir else None,
+        max_bytes=settings.trace_max_bytes,
+    )

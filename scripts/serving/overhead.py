@@ -1,8 +1,8 @@
 """`scripts/bench.py --overhead`: what the instruments cost, all of them on against all of them off, in pairs.
 
 Two servers run side by side, one of them idle at any time. On: events, ring, metrics, spans, a viewer of the live feed
-and a scrape each second. Off: `--no-instruments`. Each pair asks both for the same prompts, in alternating order, and their
-tokens must be equal.
+and a scrape each second. Off: `--no-instruments`. Each pair asks both for the same prompts, in alternating order, and
+their tokens must be equal.
 """
 
 import argparse

@@ -44,7 +44,7 @@ from service.drain import Drain
 from service.http_server import HttpServer, make_server
 from service.prompts import PromptEncoder
 from service.served_models import ServedModels
-from service.services import Services
+from service.services import Services, make_recordings
 from service.settings import ServiceSettings
 from tests.support.http_calls import frames
 
@@ -298,6 +298,7 @@ async def make_services(
             tokenizer, ChatTemplate(source, tokenizer, clock=clock), num_threads=settings.text_threads
         ),
         recorder=recorder,
+        recordings=make_recordings(recorder, settings, clock=clock),
         metrics=metrics,
         tracing=tracing,
         settings=settings,
