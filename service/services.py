@@ -6,11 +6,13 @@ from pathlib import Path
 
 from engine.client import EngineState
 from engine.clock import Clock
+from engine.config import EngineConfig
 from engine.errors import EngineUnavailableError
 from engine.messages import EngineInfo
 from observability.recording import Recordings
 from service.admission import Admission
 from service.ports import Engine, Metrics, Recorder, Tracing
+from service.prompt_log import PromptLog
 from service.prompts import PromptEncoder
 from service.served_models import ServedModels
 from service.settings import ServiceSettings
@@ -28,6 +30,8 @@ class Services:
         models: names a request may give.
         draw_seed: makes the seed of a request that gives none.
         new_id: makes the unique part of an answer's id.
+        engine_config: what the engine was started with, to be shown.
+        prompt_log: prompts of the last requests, with `--log-content`.
     """
 
     engine: Engine
@@ -42,6 +46,8 @@ class Services:
     models: ServedModels
     draw_seed: Callable[[], int]
     new_id: Callable[[], str]
+    engine_config: EngineConfig
+    prompt_log: PromptLog
 
     def ready_info(self) -> EngineInfo:
         """Return what is loaded; raises EngineUnavailableError, with the reason, while it can't serve."""
