@@ -5,11 +5,12 @@ from collections.abc import Callable
 import torch
 
 from engine.clock import Clock
-from engine.config import EngineConfig, ExecutorName, SchedulerConfig
+from engine.config import EngineConfig, ExecutorName, KvDtypeName, SchedulerConfig
 from engine.core import EngineCore
 from engine.errors import ConfigError
 from engine.events import EngineStarted, EventLog
 from engine.execution.executor import Executor, ModelRunner
+from engine.execution.kv_dtype import kv_bytes_per_token, resolve_kv_dtype
 from engine.execution.native_executor import NativeExecutor
 from engine.execution.physical_cores import count_physical_cores
 from engine.execution.reference import ReferenceExecutor
@@ -52,11 +53,12 @@ def assemble_core(
 ) -> tuple[TorchCore, EngineInfo]:
     """Build a core around a model that is open; `started` is when loading began, in monotonic seconds."""
     spec = model.spec
+    name = choose_executor(config)
+    kv_dtype = resolve_kv_dtype(config, name, on_cpu=_runs_on_cpu(config))
     scheduling = scheduler_config(config, spec)
     eos_token_ids = tuple(sorted(build_tokenizer(model.tokenizer).eos_token_ids))
-    name = choose_executor(config)
     progress(f"loading weights for the {name} executor")
-    executor, dtype, device, threads = _make_executor(name, model, config, scheduling)
+    executor, dtype, device, threads = _make_executor(name, model, config, scheduling, kv_dtype)
     runner: ModelRunner[torch.Tensor] = ModelRunner(executor, TorchSampler(spec.vocab_size, eos_token_ids))
     progress("warming up")
     _warm_up(runner, scheduling, clock)
@@ -89,7 +91,8 @@ def assemble_core(
         max_model_len=scheduling.max_request_tokens,
         block_size=scheduling.block_size,
         num_kv_blocks=scheduling.num_kv_blocks,
-        kv_cache_bytes=num_slots * _kv_bytes_per_token(spec, _kv_dtype_name(config)),
+        kv_dtype=kv_dtype,
+        kv_cache_bytes=num_slots * kv_bytes_per_token(spec, kv_dtype),
         max_num_seqs=scheduling.max_num_seqs,
         max_num_batched_tokens=scheduling.max_num_batched_tokens,
         prefix_cache=scheduling.prefix_cache,
@@ -114,7 +117,8 @@ def scheduler_config(config: EngineConfig, spec: DecoderSpec) -> SchedulerConfig
         )
     num_kv_blocks = config.num_kv_blocks
     if not num_kv_blocks:
-        block_bytes = config.block_size * _kv_bytes_per_token(spec, _kv_dtype_name(config))
+        kv_dtype = resolve_kv_dtype(config, choose_executor(config), on_cpu=_runs_on_cpu(config))
+        block_bytes = config.block_size * kv_bytes_per_token(spec, kv_dtype)
         if config.kv_cache_bytes < block_bytes:
             raise ConfigError(
                 f"`kv_cache_bytes` must be at least {block_bytes}, one block of this model, got {config.kv_cache_bytes}"
@@ -149,7 +153,11 @@ def _runs_on_cpu(config: EngineConfig) -> bool:
 
 
 def _make_executor(
-    name: ExecutorName, model: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig
+    name: ExecutorName,
+    model: LoadedModel,
+    config: EngineConfig,
+    scheduling: SchedulerConfig,
+    kv_dtype: KvDtypeName,
 ) -> tuple[Executor[torch.Tensor], str, str, int]:
     """Return the executor with the names of dtype and device, and the number of threads, that it really uses."""
     num_blocks, block_size = scheduling.num_kv_blocks, scheduling.block_size
@@ -161,7 +169,7 @@ def _make_executor(
         oracle = ReferenceExecutor(model.spec, model.weights, num_blocks=num_blocks, block_size=block_size)
         return oracle, "float32", "cpu", torch.get_num_threads()
     if name == "native":
-        native = _make_native_executor(model, config, scheduling)
+        native = _make_native_executor(model, config, scheduling, kv_dtype)
         return native, native.dtype_name, "cpu", native.num_threads
     executor = TorchExecutor(
         model.spec,
@@ -175,7 +183,9 @@ def _make_executor(
     return executor, executor.dtype_name, str(executor.device), executor.num_threads
 
 
-def _make_native_executor(model: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig) -> NativeExecutor:
+def _make_native_executor(
+    model: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig, kv_dtype: KvDtypeName
+) -> NativeExecutor:
     if config.dtype not in ("auto", "float32"):
         raise ConfigError(f"`dtype` of the native executor must be auto or float32, got {config.dtype}")
     if config.device not in ("auto", "cpu"):
@@ -197,6 +207,7 @@ def _make_native_executor(model: LoadedModel, config: EngineConfig, scheduling: 
         max_positions=scheduling.max_request_tokens,
         threads=threads,
         exact=config.dtype == "float32",
+        kv_dtype=kv_dtype,
     )
 
 
@@ -215,14 +226,3 @@ def _warm_up(runner: ModelRunner[torch.Tensor], scheduling: SchedulerConfig, clo
     )
     while core.has_work:
         core.step()
-
-
-def _kv_dtype_name(config: EngineConfig) -> str:
-    """Return the dtype of the KV cache."""
-    if config.dtype != "auto":
-        return config.dtype
-    return "float32" if _runs_on_cpu(config) or config.executor in ("reference", "native") else "bfloat16"
-
-
-def _kv_bytes_per_token(spec: DecoderSpec, dtype: str) -> int:
-    return spec.kv_bytes_per_token_fp32 // (1 if dtype == "float32" else 2)

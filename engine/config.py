@@ -8,6 +8,7 @@ from engine.errors import ConfigError
 
 ExecutorName = Literal["auto", "native", "torch", "reference"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+KvDtypeName = Literal["auto", "float32", "bfloat16", "float16", "int8"]
 OverflowRule = Literal["reject", "truncate"]
 
 
@@ -68,6 +69,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         model: path of a `.gguf` or a Hugging Face directory, a catalogue name, a hub id, or `random:<preset>`.
         dtype: of weights and computation; `auto` is float32 on CPUs, and the file's own precision on the native
             executor.
+        kv_dtype: of the KV cache. `auto` is float16 on the native executor, or float32 if `dtype` is; the others keep
+            keys and values in the precision in which they compute, and have no choice.
         executor: `auto` is `native` on CPUs with AVX2 when its kernels are built and dtype allows it, else `torch`.
         device: `auto`, `cpu`, `cuda`, `cuda:1` ...
         threads: compute threads on CPUs; 0 means one per physical core.
@@ -80,6 +83,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     dtype: DtypeName = "auto"
+    kv_dtype: KvDtypeName = "auto"
     executor: ExecutorName = "auto"
     device: str = "auto"
     threads: int = 0

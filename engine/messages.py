@@ -60,8 +60,8 @@ class EngineInfo(FromEngine, frozen=True, kw_only=True, tag="ready"):
     """The engine is loaded and has done a warm-up step.
 
     Attributes:
-        model: the name it was configured with; `architecture`, `num_parameters`, `dtype`, `executor`, `device`,
-            `threads`: what really runs.
+        model: the name it was configured with; `architecture`, `num_parameters`, `dtype`, `kv_dtype`, `executor`,
+            `device`, `threads`: what really runs.
         eos_token_ids: end-of-sequence ids the engine stops at.
     """
 
@@ -76,6 +76,7 @@ class EngineInfo(FromEngine, frozen=True, kw_only=True, tag="ready"):
     max_model_len: int
     block_size: int
     num_kv_blocks: int
+    kv_dtype: str
     kv_cache_bytes: int
     max_num_seqs: int
     max_num_batched_tokens: int

@@ -7,7 +7,7 @@ can take, so no client text can ever become a series. Single-threaded, like the 
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Generic, TypeVar
@@ -98,6 +98,12 @@ class HistogramSeries:
         if trace_id:
             self.exemplars[bucket] = (trace_id, value, wall)
 
+    def forget_exemplars(self, is_known: Callable[[str], bool]) -> None:
+        """Drop the exemplars whose trace id isn't known any more."""
+        gone = [bucket for bucket, (trace_id, _, _) in self.exemplars.items() if not is_known(trace_id)]
+        for bucket in gone:
+            del self.exemplars[bucket]
+
 
 S = TypeVar("S", CounterSeries, GaugeSeries, HistogramSeries)
 
@@ -137,6 +143,10 @@ class Instrument(ABC, Generic[S]):
     def items(self) -> Iterator[tuple[tuple[str, ...], S]]:
         """Iterate over (label values, series)."""
         return iter(self._series.items())
+
+    def all_series(self) -> Iterable[S]:
+        """Return every series."""
+        return self._series.values()
 
     @abstractmethod
     def family(self) -> Metric:

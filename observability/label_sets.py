@@ -6,6 +6,7 @@ MISS_REASONS = ("cold", "diverged", "evicted", "salt", "tail", "disabled")
 STAGES = ("schedule", "execute", "sample", "update", "messages", "other", "idle")
 STEP_KINDS = ("prefill", "decode", "mixed")
 BLOCK_STATES = ("free", "referenced", "cached")
+SPAN_DROPS = ("queue_full", "export_failed", "shutdown", "trace_full")
 PROMPT_SOURCES = ("computed", "cached", "recomputed")
 
 # Where a request's wall time goes: see observability/attribution.py. `queue_...` is split by what was waited for.

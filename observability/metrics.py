@@ -20,6 +20,7 @@ from observability.label_sets import (
     METHODS,
     MISS_REASONS,
     PROMPT_SOURCES,
+    SPAN_DROPS,
     STAGES,
     STATUSES,
     STEP_KINDS,
@@ -241,6 +242,12 @@ class Metrics:
             "Events lost: `stream` never reached the recorder (a fault); `ring` were overwritten by newer ones.",
             Label("where", ("stream", "ring")),
         )
+        self.spans_dropped = Counter(
+            "spans_dropped_total",
+            "Spans lost on the way to a collector (its queue was full, it refused them, the server stopped first), or "
+            "beyond what the memory keeps of one trace.",
+            Label("reason", SPAN_DROPS),
+        )
         self.build_info = Info("build_info", "Version of the project and of Python.", "version", "python")
         self.build_info.set(version=version, python=platform.python_version())
         self.model_info = Info("model_info", "The model that is loaded and what runs it.", "model", "executor")
@@ -266,6 +273,13 @@ class Metrics:
     def before_render(self, refresh: Callable[[], None]) -> None:
         """Have `refresh` bring gauges up to date before each exposition."""
         self._refreshers.append(refresh)
+
+    def forget_exemplars(self, is_known: Callable[[str], bool]) -> None:
+        """Drop the exemplars whose trace id isn't known any more: they would lead nowhere."""
+        for instrument in self.instruments():
+            if isinstance(instrument, Histogram):
+                for series in instrument.all_series():
+                    series.forget_exemplars(is_known)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return (body, content type) of the exposition that an Accept header asks for.

@@ -5,8 +5,9 @@ request table say is computed from the event stream alone, once. The stream of e
 (engine/event_ledger.py writes the last events of an engine that died), so there is no second way to end one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -40,16 +41,21 @@ from engine.events import (
     StepFinished,
     StepStarted,
 )
-from observability import report, request_view
+from observability import report, request_form, request_view
 from observability.engine_book import EngineBook
+from observability.engine_tape import EngineTape
 from observability.event_tape import EventTape, Life
 from observability.history import SLIDING_S, history_columns
 from observability.metrics import Metrics
+from observability.request_form import STEPS_SCHEMA, TABLE_SCHEMA, RequestTable
+from observability.request_view import Moment
 from observability.requests import RequestBook
-from observability.stats import SCHEMA, VERSION, Rings, RingStats, Stats, window_stats
-from observability.timeline import Outcome, RequestTimeline
+from observability.stats import SCHEMA, VERSION, Rings, RingStats, Stats, TracingStats, window_stats
+from observability.timeline import Interval, Outcome, RequestTimeline
 from observability.trace_header import TraceHeader, header_of
 from observability.window import Gauges, Window
+
+JsonObject = dict[str, Any]
 
 RECENT_S = 5
 WINDOW_S = 60
@@ -73,6 +79,7 @@ class Recorder:
         metrics: gets counts and observations; its gauges are refreshed from here before each exposition.
         ring_sizes: bounds of the memories.
         on_closed: told of each request of which nothing more will be known, while it is taken in.
+        tracing_stats: asked for what became of the spans.
 
     Attributes:
         tape: the newest events themselves, for traces, recordings and the live feed.
@@ -85,6 +92,7 @@ class Recorder:
         metrics: Metrics,
         ring_sizes: RingSizes | None = None,
         on_closed: Callable[[RequestTimeline], None] = lambda _: None,
+        tracing_stats: Callable[[], TracingStats] = TracingStats,
     ) -> None:
         sizes = ring_sizes if ring_sizes is not None else RingSizes()
         self._clock = clock
@@ -92,14 +100,17 @@ class Recorder:
         self._opened_at = clock.now()
         self._wall_offset = clock.wall() - self._opened_at
         self._window = Window(MAX_HISTORY_S + SLIDING_S, self._opened_at)
-        self._engine = EngineBook(metrics, self._window, num_steps=sizes.steps)
+        self._engine_tape = EngineTape(self._opened_at)
+        self._engine = EngineBook(metrics, self._window, tape=self._engine_tape, num_steps=sizes.steps)
         self._requests = RequestBook(
             metrics,
             self._window,
+            tape=self._engine_tape,
             wall_offset=self._wall_offset,
             num_recent=sizes.requests,
             on_closed=on_closed,
         )
+        self._tracing_stats = tracing_stats
         self.tape = EventTape(clock, capacity=sizes.events)
         self._num_events = 0
         self._last_seq = 0
@@ -109,7 +120,11 @@ class Recorder:
     # --- what the engine says ---
 
     def consume(self, events: Sequence[Event]) -> None:
-        """Take in the events of one engine message, in order."""
+        """Take in the events of one engine message, in order.
+
+        All events of a step come together, its step_finished last: so they can be taken in knowing how long its stages
+        took.
+        """
         if not events:
             return
         self._check_gapless(events)
@@ -117,6 +132,7 @@ class Recorder:
         if num_overwritten:
             self._metrics.events_dropped.at("ring").inc(num_overwritten)
         self._num_events += len(events)
+        self._engine_tape.expect(events)
         handlers = self._handlers
         for event in events:
             handler = handlers.get(type(event))
@@ -169,12 +185,32 @@ class Recorder:
         """A request was refused before it was opened (unreadable body, no key)."""
         self._metrics.rejected(error_type)
 
+    def request_encoded(self, request_id: str, t: float) -> None:
+        """The prompt of an opened request is token ids; it goes to the engine next."""
+        self._requests.encoded(request_id, t)
+
+    def answer_taken(self, request_id: str, start: float, end: float, *, detokenize_s: float = 0.0) -> None:
+        """The service turned the last tokens of a request into text; later calls change nothing.
+
+        Args:
+            request_id: in flight or ended.
+            start, end: monotonic seconds when it took them up and when it was done.
+            detokenize_s: seconds that all tokens of the request took so far, these included.
+        """
+        self._requests.taken(request_id, Interval(start, end), detokenize_s)
+
+    def send_blocked(self, request_ids: Iterable[str], start: float, end: float) -> None:
+        """A write of one call's answer took from `start` to `end` because its reader is slow."""
+        self._metrics.send_blocked.at().inc(end - start)
+        for request_id in request_ids:
+            self._requests.send_blocked(request_id, Interval(start, end))
+
     def sent_first(self, request_id: str, t: float) -> None:
         """The first token of a streamed answer was handed to the transport; later calls change nothing."""
         self._requests.sent_first(request_id, t)
 
     def sent_last(self, request_id: str, t: float) -> None:
-        """The last byte was handed to the transport, or nobody listens any more."""
+        """The last byte was handed to the transport, or nobody listens any more; later calls change nothing."""
         self._requests.sent_last(request_id, t)
 
     # --- answers ---
@@ -196,32 +232,53 @@ class Recorder:
             window=window_stats(seconds[-WINDOW_S:]),
             history=history_columns(seconds, num_rows, self._wall_offset),
             rings=self._ring_stats(),
+            tracing=self._tracing_stats(),
         )
         body: dict[str, Any] = msgspec.to_builtins(stats)
         return body
 
-    def requests(self) -> dict[str, list[request_view.JsonObject]]:
-        """Return the request table: in flight, oldest first, and recent, newest first."""
-        now = self._clock.now()
-        return {
-            "in_flight": [self._summary(timeline, now) for timeline in self._requests.in_flight()],
-            "recent": [self._summary(timeline, now) for timeline in reversed(self._requests.recent)],
-        }
+    def requests(self, *, num_recent: int | None = None) -> JsonObject:
+        """Return the body of `GET /telemetry/requests` (observability/request_form.py).
 
-    def request(self, request_id: str) -> request_view.JsonObject | None:
-        """Return the timeline of one request, None if it is unknown or forgotten."""
+        Args:
+            num_recent: ended requests at most; all that are kept if None.
+        """
+        moment = self._moment()
+        recent = islice(reversed(self._requests.recent), num_recent)
+        return _builtins(
+            RequestTable(
+                schema=TABLE_SCHEMA,
+                version=request_form.VERSION,
+                t=moment.now + moment.wall_offset,
+                in_flight=[request_view.summary(timeline, moment) for timeline in self._requests.in_flight()],
+                recent=[request_view.summary(timeline, moment) for timeline in recent],
+            )
+        )
+
+    def request(self, request_id: str) -> JsonObject | None:
+        """Return the body of `GET /telemetry/requests/{id}`, None if the request is unknown or forgotten."""
         timeline = self._requests.get(request_id)
         if timeline is None:
             return None
-        return request_view.detail(timeline, now=self._clock.now(), wall_offset=self._wall_offset)
+        if timeline.share is not None and timeline.ended is None:
+            timeline.share.settle(self._engine_tape.latest)
+        return _builtins(request_view.detail(timeline, self._moment()))
 
-    def steps(self, since: int = 0) -> list[dict[str, Any]]:
-        """Return the records of the steps after number `since` that are still kept, oldest first."""
-        return [
-            {**msgspec.to_builtins(event), "started": started}
-            for started, event in self._engine.steps
-            if event.step > since
-        ]
+    def steps(self, since: int = 0, *, limit: int | None = None) -> list[JsonObject]:
+        """Return the records of the newest `limit` steps after number `since` that are still kept, oldest first."""
+        kept = [(started, event) for started, event in self._engine.steps if event.step > since]
+        if limit is not None:
+            kept = kept[max(0, len(kept) - limit) :]
+        return [{**msgspec.to_builtins(event), "started": started} for started, event in kept]
+
+    def step_table(self, since: int, *, limit: int) -> JsonObject:
+        """Return the body of `GET /telemetry/steps`."""
+        return {
+            "schema": STEPS_SCHEMA,
+            "version": request_form.VERSION,
+            "monotonic_origin": self._wall_offset,
+            "steps": self.steps(since, limit=limit),
+        }
 
     def header(self, life: Life, *, num_dropped_events: int = 0) -> TraceHeader | None:
         """Return the header of a trace of one engine life; None if that engine never came so far as to say its sizes.
@@ -309,5 +366,16 @@ class Recorder:
             ),
         )
 
-    def _summary(self, timeline: RequestTimeline, now: float) -> request_view.JsonObject:
-        return request_view.summary(timeline, now=now, wall_offset=self._wall_offset)
+    def _moment(self) -> Moment:
+        started = self._engine.started
+        return Moment(
+            now=self._clock.now(),
+            wall_offset=self._wall_offset,
+            waiting_reason=self._engine.waiting_reason(self._requests.num_waiting),
+            block_size=started.block_size if started is not None else 0,
+        )
+
+
+def _builtins(form: msgspec.Struct) -> JsonObject:
+    body: JsonObject = msgspec.to_builtins(form)
+    return body

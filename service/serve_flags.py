@@ -1,21 +1,31 @@
 """The flags of `pellucid serve`, and the two configurations made from them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.model.catalog import DEFAULT_MODEL
+from observability.otlp_settings import otlp_settings, sampling
 from service.flags import Flag, num_bytes, switch, words
 from service.limits import RequestLimits
 from service.settings import METRICS_COMPAT, ServiceSettings
+
+T = TypeVar("T")
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 ENGINE_FLAGS = (
     Flag("--model", str, DEFAULT_MODEL, "a .gguf file, a Hugging Face directory, a name, a hub id or random:PRESET"),
     Flag("--dtype", str, "auto", "of weights and computation", ("auto", "float32", "bfloat16", "float16")),
+    Flag(
+        "--kv-dtype",
+        str,
+        "auto",
+        "of the KV cache; the native executor has all, the others that of their computation",
+        ("auto", "float32", "bfloat16", "float16", "int8"),
+    ),
     Flag("--executor", str, "auto", "what computes", ("auto", "native", "torch", "reference")),
     Flag("--device", str, "auto", "cpu, cuda, cuda:1 ..."),
     Flag("--threads", int, 0, "compute threads on CPUs", shown_default="one per physical core"),
@@ -58,6 +68,10 @@ SERVICE_FLAGS = (
     Flag("--ready-heartbeat", float, 10.0, "seconds of engine silence after which /ready is 503"),
     Flag("--live-heartbeat", float, 60.0, "seconds of engine silence after which /health is 503"),
     Flag("--text-threads", int, 2, "threads for templates and tokenizers"),
+    Flag("--trace-dir", str, "", "directory for recordings of the event stream", shown_default="no recordings"),
+    Flag("--trace-max-bytes", num_bytes, 1 << 30, "size of one recording", shown_default="1G"),
+    Flag("--record", switch, False, "record the event stream from the start"),
+    Flag("--ring-events", int, 65_536, "events kept in memory for the live feed, the snapshot and downloads"),
     Flag("--max-body-bytes", num_bytes, _LIMITS.body_bytes, "size of a request's body", shown_default="4M"),
     Flag("--max-json-depth", int, _LIMITS.json_depth, "nesting of a request's body"),
     Flag("--max-n", int, _LIMITS.n, "choices of one prompt"),
@@ -67,6 +81,7 @@ SERVICE_FLAGS = (
     Flag("--max-logprobs", int, _LIMITS.logprobs, "alternatives per position"),
     Flag("--max-bias-entries", int, _LIMITS.bias_entries, "entries of logit_bias"),
     Flag("--max-token-ids", int, _LIMITS.token_ids, "entries of stop_token_ids and bad_words"),
+    Flag("--telemetry-flush", float, 3.0, "seconds that queued spans get when the server stops (OTEL_* say where to)"),
     Flag(
         "--metrics-compat",
         words,
@@ -74,7 +89,12 @@ SERVICE_FLAGS = (
         f"other projects' metric names to expose as well: {', '.join(METRICS_COMPAT)}",
         shown_default="none",
     ),
-    Flag("--log-content", switch, False, "prompts may appear in telemetry: text around where a cached prefix ended"),
+    Flag(
+        "--log-content",
+        switch,
+        False,
+        "prompts and answers may appear in spans, and prompts in telemetry around where a cached prefix ended",
+    ),
     Flag("--log-level", str, "info", "what goes to stderr", LOG_LEVELS),
 )
 
@@ -113,9 +133,23 @@ def service_settings(values: Mapping[str, Any], environment: Mapping[str, str]) 
         ready_heartbeat_s=values["ready_heartbeat"],
         live_heartbeat_s=values["live_heartbeat"],
         text_threads=values["text_threads"],
+        trace_dir=values["trace_dir"],
+        trace_max_bytes=values["trace_max_bytes"],
+        record=values["record"],
+        ring_events=values["ring_events"],
         log_content=values["log_content"],
+        otlp=_telemetry(otlp_settings, environment),
+        sampling=_telemetry(sampling, environment),
+        telemetry_flush_s=values["telemetry_flush"],
         metrics_compat=values["metrics_compat"],
     )
+
+
+def _telemetry(read: Callable[[Mapping[str, str]], T], environment: Mapping[str, str]) -> T:
+    try:
+        return read(environment)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _api_keys(path: str, given: str) -> frozenset[str]:

@@ -3,9 +3,10 @@
 import numpy as np
 import torch
 
+from engine.config import KvDtypeName
 from engine.errors import ConfigError
 from engine.execution.forward_batch import ForwardBatch
-from engine.kernels.native_library import DecoderShape, LayerObserver, NativeDecoder, NativeLibrary
+from engine.kernels.native_library import KV_FORMATS, DecoderShape, LayerObserver, NativeDecoder, NativeLibrary
 from engine.model.rope import inverse_frequencies
 from engine.model.spec import DecoderSpec
 from engine.model.weights import Weights, WeightTensor
@@ -19,12 +20,15 @@ class NativeExecutor:
     """Run a decoder with our own kernels over weights in the file's precision.
 
     A row's result depends on neither the other rows, the chunking, the number of threads, the blocks nor the schedule:
-    equal requests give equal bits. Between instruction sets results differ by rounding.
+    equal requests give equal bits. Between instruction sets results differ by rounding; `amx` has the bits of `avx512`.
 
     Numerics: Q4_0, Q4_1 and Q8_0 matrices stay as they are, and are multiplied in integers with activations quantised
     to 8 bits for each block of 32, blocks summed in float32. F16 and BF16 matrices stay as they are and are multiplied
     in float32, which is exact. Matrices of every other encoding become float32 in memory (four to eight times the file
-    for K-quants); when `exact`, so do the first three. KV, norms, rotation, softmax: float32.
+    for K-quants); when `exact`, so do the first three. Norms, rotation, softmax: float32.
+
+    Keys and values are rounded to `kv_dtype` as they are stored, and every reader, the step that stores them included,
+    sees them rounded. Attention computes in float32 on them, whatever their precision.
 
     Args:
         spec, weights: the model.
@@ -33,8 +37,10 @@ class NativeExecutor:
         max_tokens: most tokens of one step.
         max_positions: most tokens of one sequence.
         threads: compute threads, the calling one included.
-        instruction_set: `auto`, `avx512`, `avx2` or `portable`.
-        exact: dequantise everything to float32, the reference precision.
+        instruction_set: `auto`, `amx`, `avx512`, `avx2` or `portable`.
+        exact: dequantise every weight to float32, the reference precision.
+        kv_dtype: of the KV cache. int8 has one scale for each token and KV head, of keys and of values. The pool takes
+            memory as its blocks are first used.
 
     Raises:
         ConfigError: the machine can't run it: no such instruction set, memory or threads.
@@ -53,6 +59,7 @@ class NativeExecutor:
         threads: int,
         instruction_set: str = "auto",
         exact: bool = False,
+        kv_dtype: KvDtypeName = "float32",
     ) -> None:
         if not 1 <= threads <= 256:
             raise ConfigError(f"`threads` of the native executor must lie in 1..256, got {threads}")
@@ -66,7 +73,8 @@ class NativeExecutor:
             num_layers=spec.num_layers, num_heads=spec.num_heads, num_kv_heads=spec.num_kv_heads,
             head_dim=spec.head_dim, max_positions=max_positions, qkv_bias=spec.qkv_bias, qk_norm=spec.qk_norm,
             tie_word_embeddings=spec.tie_word_embeddings, num_blocks=num_blocks, block_size=block_size,
-            max_tokens=max_tokens, num_threads=threads, norm_epsilon=spec.norm_eps,
+            max_tokens=max_tokens, num_threads=threads, kv_format=KV_FORMATS[kv_dtype],
+            norm_epsilon=spec.norm_eps,
         )  # fmt: skip
         angles = np.arange(max_positions, dtype=np.float64)[:, None] * inverse_frequencies(spec)
         self._decoder = NativeDecoder(

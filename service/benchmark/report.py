@@ -133,7 +133,8 @@ def measure(config: EngineConfig, *, num_steps: int, url: str, api_key: str, sec
         RuntimeError: a request to the server failed.
     """
     model = load_model(config.model)
-    llm = LLM(**{name: getattr(config, name) for name in config.__struct_fields__})
+    settings = {name: getattr(config, name) for name in config.__struct_fields__}
+    llm = LLM(**{**settings, "prefix_cache": False})  # a few equal first tokens would make a prefill shorter
     info = llm.info
     prompts = PromptSource(llm.tokenizer.encode("\n\n".join(docstrings(TEXT_CHARACTERS))), seed=1)
     points = [measure_decode(llm, prompts, num_seqs, num_steps=num_steps) for num_seqs in DECODES]

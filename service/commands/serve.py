@@ -43,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
         logging.getLogger("uvicorn.error").setLevel(
             logging.WARNING
         )  # its comings and goings are said by service/main.py
+    if values["log_level"] != "debug":
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # observability/span_queue.py says it once
     from service.main import serve  # the tokenizer's and the template's libraries take a second; bad flags needn't wait
 
     try:

@@ -8,6 +8,7 @@ from engine.sequence import EngineRequest
 from engine.text.output_text import TextAssembler
 from service.fingerprint import fingerprint
 from service.generation import Prompt
+from service.generation_facts import Message, message
 from service.protocol.answer import AnswerIdentity
 from service.protocol.chat import ChatRequest
 from service.protocol.chat_answer import ChatAnswer, ChatReporting
@@ -29,6 +30,9 @@ class ChatApi:
 
     def num_prompts(self, request: ChatRequest) -> int:
         return 1
+
+    def input_messages(self, request: ChatRequest, prompt: int) -> list[Message]:
+        return [message(turn.role, turn.text) for turn in request.messages]
 
     async def prepare(self, request: ChatRequest, opening: Opening) -> Call:
         services, info = self._services, opening.info
@@ -64,10 +68,9 @@ class ChatApi:
             is_continuation=request.continue_final_message,
             min_tokens=request.min_tokens,
         )
+        answer_id = f"chatcmpl-{services.new_id()}"
         answer = ChatAnswer(
-            AnswerIdentity(
-                f"chatcmpl-{services.new_id()}", int(services.clock.wall()), opening.model, fingerprint(info)
-            ),
+            AnswerIdentity(answer_id, int(services.clock.wall()), opening.model, fingerprint(info)),
             TokenSpelling(tokenizer, request.skip_special_tokens),
             ChatReporting(
                 num_choices=request.n,
@@ -78,7 +81,7 @@ class ChatApi:
                 usage=request.include_usage,
             ),
         )
-        return Call([Prompt(engine_request, assembler)], answer)
+        return Call([Prompt(engine_request, assembler)], answer, answer_id)
 
 
 def _echoed(request: ChatRequest) -> str:

@@ -9,6 +9,7 @@ from engine.sequence import EngineRequest
 from engine.text.output_text import TextAssembler
 from service.fingerprint import fingerprint
 from service.generation import Prompt
+from service.generation_facts import Message, message
 from service.protocol.answer import AnswerIdentity
 from service.protocol.completion_answer import CompletionAnswer, CompletionReporting
 from service.protocol.completions import CompletionRequest
@@ -36,6 +37,11 @@ class CompletionApi:
     def num_prompts(self, request: CompletionRequest) -> int:
         return len(request.prompts)
 
+    def input_messages(self, request: CompletionRequest, prompt: int) -> list[Message]:
+        """Token ids are shown as they came: their text is the model's business."""
+        given = request.prompts[prompt]
+        return [message("user", given if isinstance(given, str) else str(given))]
+
     async def prepare(self, request: CompletionRequest, opening: Opening) -> Call:
         services, info = self._services, opening.info
         tokenizer = services.prompts.tokenizer
@@ -59,8 +65,9 @@ class CompletionApi:
             self._engine_request(request, prompt.token_ids, opening, index, bad_words)
             for index, prompt in enumerate(prompts)
         ]
+        answer_id = f"cmpl-{services.new_id()}"
         answer = CompletionAnswer(
-            AnswerIdentity(f"cmpl-{services.new_id()}", int(services.clock.wall()), opening.model, fingerprint(info)),
+            AnswerIdentity(answer_id, int(services.clock.wall()), opening.model, fingerprint(info)),
             TokenSpelling(tokenizer, request.skip_special_tokens),
             CompletionReporting(
                 n=request.n,
@@ -72,7 +79,7 @@ class CompletionApi:
                 usage=request.include_usage,
             ),
         )
-        return Call([Prompt(engine_request, assembler) for engine_request in requests], answer)
+        return Call([Prompt(engine_request, assembler) for engine_request in requests], answer, answer_id)
 
     def _engine_request(
         self,

@@ -16,9 +16,12 @@ from starlette.types import Receive, Scope, Send
 
 from engine.errors import InvalidRequestError, PellucidError, RequestFailedError
 from engine.messages import EngineInfo
+from observability.span_facts import Answered, GenerationFacts
+from service.delivery import Delivery
 from service.disconnect import unless_disconnected
 from service.errors import encode_error
 from service.generation import Generation, Prompt
+from service.generation_facts import Message, Transcript, encode_messages, request_attributes
 from service.json_body import read_json_object
 from service.middleware.request_context import RequestContext, context_of
 from service.protocol.answer import Answer
@@ -53,10 +56,11 @@ class Opening:
 
 @dataclass(frozen=True)
 class Call:
-    """A request ready to run: one engine request per prompt, and how to render what comes back."""
+    """A request ready to run: one engine request per prompt, and how to render what comes back, under which id."""
 
     prompts: Sequence[Prompt]
     answer: Answer
+    answer_id: str
 
 
 class GeneratingApi(Protocol[R]):
@@ -67,6 +71,10 @@ class GeneratingApi(Protocol[R]):
         ...
 
     def num_prompts(self, request: R) -> int: ...
+
+    def input_messages(self, request: R, prompt: int) -> Sequence[Message]:
+        """Return one prompt as the GenAI conventions write it, for spans of servers that may log content."""
+        ...
 
     async def prepare(self, request: R, opening: Opening) -> Call:
         """Encode the prompts and build the engine's requests. Raises InvalidRequestError."""
@@ -101,16 +109,17 @@ class GeneratingRoute(Generic[R]):
                 services.recorder.rejected(error.error_type)
                 raise
             opening = Opening(_request_ids(context, num_prompts), model, arrival, info)
-            for request_id in opening.request_ids:
+            for index, request_id in enumerate(opening.request_ids):
+                services.tracing.generation_opened(request_id, self._facts(request, index, opening, context))
                 services.recorder.request_opened(
                     request_id,
-                    trace_id=context.trace_id if context.sampled else "",
+                    trace_id=context.trace.trace_id if context.trace.is_sampled else "",
                     route=context.route,
                     model=model,
                     stream=request.stream,
                     arrival=arrival,
                 )
-            stack.callback(self._sent_last, opening.request_ids)
+            stack.callback(self._give_up, opening.request_ids)
             exchange = _Exchange(scope, receive, send, context, parsed.ignored)
             await self._serve(request, opening, exchange)
 
@@ -121,18 +130,52 @@ class GeneratingRoute(Generic[R]):
         limits.check(parsed.request)
         return parsed
 
+    def _facts(self, request: R, prompt: int, opening: Opening, context: RequestContext) -> GenerationFacts:
+        keeps_content = self._services.settings.log_content
+        return GenerationFacts(
+            context.trace,
+            opening.arrival,
+            request.model or opening.model,
+            request_attributes(request),
+            encode_messages(self._api.input_messages(request, prompt)) if keeps_content else "",
+        )
+
     async def _serve(self, request: R, opening: Opening, exchange: "_Exchange") -> None:
         """Run an opened request; until the engine has it, every end of it is told to the recorder here."""
         with self._ends_told(opening.request_ids):
             call = await unless_disconnected(self._api.prepare(request, opening), exchange.receive)
-            generation = Generation(self._services.engine, call.prompts)
+            services = self._services
+            encoded = services.clock.now()
+            for prompt in call.prompts:
+                services.recorder.request_encoded(prompt.request.request_id, encoded)
+                services.prompt_log.keep(prompt.request.request_id, prompt.request.prompt_token_ids)
+            transcript = Transcript()
+            generation = Generation(
+                services.engine,
+                call.prompts,
+                clock=services.clock,
+                on_taken=services.recorder.answer_taken,
+                on_deltas=transcript.add if services.settings.log_content else None,
+            )
             await generation.start()
         async with generation:
-            wants_timings = self._services.settings.timings if request.timings is None else request.timings
-            if request.stream:
-                await self._stream(call, generation, exchange, wants_timings=wants_timings)
-            else:
-                await self._send_whole(call, generation, exchange, wants_timings=wants_timings)
+            wants_timings = services.settings.timings if request.timings is None else request.timings
+            delivery = Delivery(services.recorder, opening.request_ids)
+            try:
+                if request.stream:
+                    await self._stream(call, generation, exchange, delivery, wants_timings=wants_timings)
+                else:
+                    await self._send_whole(call, generation, exchange, delivery, wants_timings=wants_timings)
+            finally:
+                self._tell_tracing(opening.request_ids, call.answer_id, transcript)
+                if delivery.completed is not None:
+                    self._sent_last(opening.request_ids, delivery.completed)
+
+    def _tell_tracing(self, request_ids: Sequence[str], answer_id: str, transcript: Transcript) -> None:
+        """Say what the answer was, before the engine's last event or the last byte closes the request."""
+        for request_id in request_ids:
+            answered = Answered(answer_id, transcript.output_messages(request_id))
+            self._services.tracing.generation_answered(request_id, answered)
 
     @contextmanager
     def _ends_told(self, request_ids: Sequence[str]) -> Iterator[None]:
@@ -148,13 +191,16 @@ class GeneratingRoute(Generic[R]):
                 recorder.request_abandoned(request_id, "client_gone")
             raise
 
-    async def _stream(self, call: Call, generation: Generation, exchange: "_Exchange", *, wants_timings: bool) -> None:
+    async def _stream(
+        self, call: Call, generation: Generation, exchange: "_Exchange", delivery: Delivery, *, wants_timings: bool
+    ) -> None:
         settings = self._services.settings
         stream = EventStream(
             self._frames(call, generation, exchange.context, wants_timings=wants_timings),
             silence=Silence(settings.keep_alive_s, settings.filler_s, call.answer.filler),
             clock=self._services.clock,
             headers=exchange.headers,
+            transfer=delivery,
         )
         await stream(exchange.scope, exchange.receive, exchange.send)
 
@@ -189,13 +235,15 @@ class GeneratingRoute(Generic[R]):
             yield data_frame(encode_error(RequestFailedError("the server failed"), request_id=context.request_id))
 
     async def _send_whole(
-        self, call: Call, generation: Generation, exchange: "_Exchange", *, wants_timings: bool
+        self, call: Call, generation: Generation, exchange: "_Exchange", delivery: Delivery, *, wants_timings: bool
     ) -> None:
         await unless_disconnected(_gather(call.answer, generation), exchange.receive)
         body = call.answer.body(generation.usage, self._extras(call, generation, wants_timings))
         response = Response(body, media_type="application/json")
         response.raw_headers.extend(exchange.headers)
+        begun = self._services.clock.now()
         await response(exchange.scope, exchange.receive, exchange.send)
+        delivery.wrote(begun, self._services.clock.now(), is_last=True)
 
     def _extras(self, call: Call, generation: Generation, wants_timings: bool) -> dict[str, Any]:
         if not wants_timings:
@@ -208,10 +256,13 @@ class GeneratingRoute(Generic[R]):
             unsent.discard(request_id)
             self._services.recorder.sent_first(request_id, now)
 
-    def _sent_last(self, request_ids: Sequence[str]) -> None:
-        now = self._services.clock.now()
+    def _sent_last(self, request_ids: Sequence[str], t: float) -> None:
         for request_id in request_ids:
-            self._services.recorder.sent_last(request_id, now)
+            self._services.recorder.sent_last(request_id, t)
+
+    def _give_up(self, request_ids: Sequence[str]) -> None:
+        """Whatever has not been sent by now never will be."""
+        self._sent_last(request_ids, self._services.clock.now())
 
 
 @dataclass(frozen=True)

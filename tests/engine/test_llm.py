@@ -6,6 +6,7 @@ from engine.build import choose_executor, scheduler_config
 from engine.config import EngineConfig
 from engine.errors import ConfigError, InvalidRequestError
 from engine.events import EngineStarted, RequestFinished
+from engine.execution.kv_dtype import kv_bytes_per_token
 from engine.llm import LLM
 from engine.model.random_weights import PRESETS
 from engine.sampling_params import SamplingParams
@@ -23,7 +24,8 @@ def test_info_says_what_runs(llm: LLM) -> None:
     executor = choose_executor(EngineConfig(model="random:tiny"))
     assert (info.architecture, info.executor, info.dtype, info.device) == ("llama", executor, "float32", "cpu")
     assert (info.num_kv_blocks, info.block_size, info.max_model_len) == (64, 16, 1024)
-    assert info.kv_cache_bytes == 64 * 16 * PRESETS["tiny"].kv_bytes_per_token_fp32
+    assert info.kv_dtype == ("float16" if executor == "native" else "float32")
+    assert info.kv_cache_bytes == 64 * 16 * kv_bytes_per_token(PRESETS["tiny"], info.kv_dtype)
 
 
 def test_first_event_is_engine_started_and_the_warm_up_leaves_no_trace() -> None:
@@ -123,7 +125,7 @@ def test_reference_executor_gives_the_same_tokens(llm: LLM) -> None:
 
 
 def config(**settings: object) -> EngineConfig:
-    return EngineConfig(model="random:tiny", device="cpu", **settings)  # type: ignore[arg-type]
+    return EngineConfig(model="random:tiny", device="cpu", **{"executor": "torch", **settings})  # type: ignore[arg-type]
 
 
 def test_pool_is_what_the_given_bytes_hold() -> None:

@@ -1,7 +1,7 @@
 """The equivalence suite once more on the native executor, where the largest allowed difference is none at all.
 
-Every precision (float32, F16, BF16, Q4_0, Q4_1, Q8_0, the default file's mixture) and every instruction set of this
-machine.
+Every precision (float32, F16, BF16, Q4_0, Q4_1, Q8_0, the default file's mixture), every precision of the KV cache and
+every instruction set of this machine.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,12 +31,17 @@ __all__ = [
 ]
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
-PRECISIONS = (*(f"{family} float32" for family in TINY_SPECS), "F16", "BF16", "Q4_0", "Q4_1", "Q8_0")
+KV = ", KV in "
+PRECISIONS = (
+    *(f"{family} float32" for family in TINY_SPECS), "F16", "BF16", "Q4_0", "Q4_1", "Q8_0",
+    *(f"Q8_0{KV}{kv_dtype}" for kv_dtype in ("bfloat16", "float16", "int8")),
+)  # fmt: skip
 
 
 def make_subject(precision: str, instruction_set: str, *, threads: int) -> Subject:
-    settings = {"instruction_set": instruction_set, "threads": threads}
     name = f"native {instruction_set}, {precision}"
+    precision, _, kv_dtype = precision.partition(KV)
+    settings = {"instruction_set": instruction_set, "threads": threads, "kv_dtype": kv_dtype or "float32"}
     if precision.startswith(DEFAULT_MODEL):
         model = load_model(DEFAULT_MODEL)
         exact = precision.endswith("float32")
@@ -53,7 +58,7 @@ def make_subject(precision: str, instruction_set: str, *, threads: int) -> Subje
     scope="module",
     params=[
         *((precision, name) for precision in PRECISIONS for name in ALL_INSTRUCTION_SETS),
-        pytest.param((f"{DEFAULT_MODEL} file", "auto"), marks=pytest.mark.model),
+        pytest.param((f"{DEFAULT_MODEL} file{KV}float16", "auto"), marks=pytest.mark.model),
         pytest.param((f"{DEFAULT_MODEL} float32", "auto"), marks=[pytest.mark.model, pytest.mark.slow]),
     ],
     ids=" ".join,
@@ -74,7 +79,7 @@ def check_difference(request: pytest.FixtureRequest) -> Callable[[str, float], N
     return check
 
 
-@pytest.mark.parametrize("precision", ["llama float32", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("precision", ["llama float32", "Q4_1", "Q8_0", f"Q8_0{KV}float16", f"Q8_0{KV}int8"])
 def test_one_thread_equals_several(precision: str, check_difference: Callable[[str, float], None]) -> None:
     runs = []
     for threads in (1, 2, 3):

@@ -1,6 +1,7 @@
 """How far the native executor's file precision moves next-token distributions from exact float32, on real text.
 
-Weights are the file's in both; what differs is that activations are rounded to 8 bits before each packed matrix.
+Weights are the file's in both; what differs is that activations are rounded to 8 bits before each packed matrix, and
+keys and values to the precision of the cache.
 """
 
 import importlib
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from engine.config import KvDtypeName
 from engine.model.load import LoadedModel, load_model
 from engine.text.tokenizer import build_tokenizer
 from tests.support.native import native_executor
@@ -42,13 +44,14 @@ def windows(model: LoadedModel, count: int) -> list[list[int]]:
     return pieces[:: len(pieces) // count][:count]
 
 
-def divergences(model: LoadedModel, count: int) -> np.ndarray:
-    """Return KL(exact || file precision) in nats at every position of `count` windows."""
+def divergences(model: LoadedModel, count: int, kv_dtype: KvDtypeName, *, exact: bool = False) -> np.ndarray:
+    """Return KL(exact || file precision, or exact if said; with this KV), nats, at every position of the windows."""
     runs = []
-    for exact in (True, False):
+    for is_exact, dtype in ((True, "float32"), (exact, kv_dtype)):
         executor = native_executor(
-            model.spec, model.weights, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, max_tokens=WINDOW, exact=exact
-        )
+            model.spec, model.weights, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, max_tokens=WINDOW,
+            exact=is_exact, kv_dtype=dtype,
+        )  # fmt: skip
         runs.append(PagedRun(executor, BLOCK_SIZE, NUM_BLOCKS))
     found = []
     for number, piece in enumerate(windows(model, count)):
@@ -63,10 +66,15 @@ def divergences(model: LoadedModel, count: int) -> np.ndarray:
     return np.concatenate(found)
 
 
-def test_native_file_precision_is_close_to_exact_on_real_text(capsys: pytest.CaptureFixture[str]) -> None:
-    kl = divergences(load_model("smollm2-135m-instruct"), 4)
+@pytest.mark.parametrize("kv_dtype", ["float16", "int8"])
+def test_native_file_precision_is_close_to_exact_on_real_text(
+    kv_dtype: KvDtypeName, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kl = divergences(load_model("smollm2-135m-instruct"), 4, kv_dtype)
     with capsys.disabled():
-        sys.stdout.write(f"\nKL over {len(kl)} tokens: mean {kl.mean():.5f}, largest {kl.max():.4f} nats\n")
+        sys.stdout.write(
+            f"\nKL, KV in {kv_dtype}, {len(kl)} tokens: mean {kl.mean():.5f}, largest {kl.max():.4f} nats\n"
+        )
     assert len(kl) == 4 * WINDOW
     assert kl.min() > -1e-9
     assert kl.mean() < 0.01

@@ -223,6 +223,7 @@ def fake_info(config: EngineConfig) -> EngineInfo:
         max_model_len=1_000_000,
         block_size=16,
         num_kv_blocks=64,
+        kv_dtype="float32",
         kv_cache_bytes=0,
         max_num_seqs=64,
         max_num_batched_tokens=512,

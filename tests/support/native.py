@@ -7,6 +7,7 @@ import gguf
 import numpy as np
 import pytest
 
+from engine.config import KvDtypeName
 from engine.execution.native_executor import NativeExecutor
 from engine.kernels.build import build_library
 from engine.kernels.native_library import NativeLibrary
@@ -79,6 +80,7 @@ def native_executor(
     threads: int = 1,
     exact: bool = False,
     max_tokens: int = 512,
+    kv_dtype: KvDtypeName = "float32",
 ) -> NativeExecutor:
     return NativeExecutor(
         spec,
@@ -91,4 +93,5 @@ def native_executor(
         threads=threads,
         instruction_set=instruction_set,
         exact=exact,
+        kv_dtype=kv_dtype,
     )

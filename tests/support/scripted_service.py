@@ -37,13 +37,15 @@ from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer, build_tokenizer
 from observability.metrics import Metrics
 from observability.recorder import Recorder, RingSizes
+from observability.tracing import Tracing
 from service.admission import Admission
 from service.app import ROUTE_TEMPLATES, create_app
 from service.drain import Drain
 from service.http_server import HttpServer, make_server
+from service.prompt_log import PromptLog
 from service.prompts import PromptEncoder
 from service.served_models import ServedModels
-from service.services import Services
+from service.services import Services, make_recordings
 from service.settings import ServiceSettings
 from tests.support.http_calls import frames
 
@@ -249,6 +251,7 @@ def scripted_info(scheduling: SchedulerConfig, vocab_size: int, eos_token_ids: t
         max_model_len=scheduling.max_model_len,
         block_size=scheduling.block_size,
         num_kv_blocks=scheduling.num_kv_blocks,
+        kv_dtype="float32",
         kv_cache_bytes=0,
         max_num_seqs=scheduling.max_num_seqs,
         max_num_batched_tokens=scheduling.max_num_batched_tokens,
@@ -271,9 +274,18 @@ async def make_services(
     """Start the engine on the running loop and put the services around it."""
     clock = SystemClock()
     metrics = Metrics(routes=ROUTE_TEMPLATES)
-    recorder = Recorder(clock, metrics=metrics, ring_sizes=ring_sizes)
+    tracing = Tracing(clock, sampling=settings.sampling, otlp=settings.otlp)
+    metrics.before_render(lambda: tracing.refresh(metrics))
+    recorder = Recorder(
+        clock,
+        metrics=metrics,
+        ring_sizes=ring_sizes,
+        on_closed=tracing.request_closed,
+        tracing_stats=tracing.stats,
+    )
+    config = EngineConfig(model="scripted", heartbeat_s=0.05)
     engine = await AsyncEngine.start(
-        EngineConfig(model="scripted", heartbeat_s=0.05),
+        config,
         clock=clock,
         on_events=recorder.consume,
         launcher=thread_launcher(core.build, clock=clock),
@@ -288,13 +300,17 @@ async def make_services(
             tokenizer, ChatTemplate(source, tokenizer, clock=clock), num_threads=settings.text_threads
         ),
         recorder=recorder,
+        recordings=make_recordings(recorder, settings, clock=clock),
         metrics=metrics,
+        tracing=tracing,
         settings=settings,
         clock=clock,
         admission=Admission(core.scheduling.max_num_seqs + settings.max_queue),
         models=ServedModels(settings.served_model_names or ("scripted",), created=1),
         draw_seed=lambda: next(seeds),
         new_id=lambda: f"{next(ids):08x}",
+        engine_config=config,
+        prompt_log=PromptLog(is_kept=settings.log_content),
     )
     return services, engine
 

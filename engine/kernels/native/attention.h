@@ -1,12 +1,19 @@
 // Paged attention of a few neighbouring queries over one KV head. A row is a (query, head) pair; rows share the reads
 // of keys and values. A row's scores add dimensions in ascending order, its output adds keys in ascending order, whatever
 // rows it shares a tile with.
+//
+// Few rows (a decode) read the cache directly; many (a prompt) have each chunk of a rounded cache made floats once, in
+// the fastest cache, and read that. Both see the same values in the same order, so a row can't tell.
 #pragma once
-#include "lanes.h"
+#include "kv_values.h"
 
 namespace pellucid {
 namespace {
 
+constexpr int kChunk = kAttentionChunk;  // keys
+constexpr int kAheadBlocks = 4;          // blocks scatter: the hardware's own prefetcher starts anew in each
+
+// Where a task's rows are.
 struct AttentionRows {
   const AttentionTask& task;
   float* scores;         // [num_rows][score_stride]
@@ -14,56 +21,56 @@ struct AttentionRows {
 
   int num_rows() const { return task.num_queries * task.group; }
   int num_keys(int row) const { return task.first_num_keys + row / task.group; }
+  int most_keys() const { return task.first_num_keys + task.num_queries - 1; }
   const float* query(int row) const {
-    return task.query + row / task.group * task.query_stride + int64_t(row % task.group) * task.head_dim;
+    return task.query + row / task.group * task.query_stride + int64_t(row % task.group) * task.layout.head_dim;
   }
   float* out(int row) const {
-    return task.out + row / task.group * task.out_stride + int64_t(row % task.group) * task.head_dim;
+    return task.out + row / task.group * task.out_stride + int64_t(row % task.group) * task.layout.head_dim;
   }
-  const float* block_of(const float* cache, int block) const {
-    return cache + task.block_table[block] * task.block_stride + task.head_offset;
-  }
+  float* score(int row) const { return scores + row * score_stride; }
 };
 
-// Asks for the line at p; blocks lie scattered, so the hardware's own prefetcher starts anew in each.
-inline void prefetch(const float* p) { __builtin_prefetch(p); }
+// The pieces of one KV head.
+struct Pieces {
+  const uint8_t* first;
+  const int32_t* block_table;
+  int64_t block_bytes;
+  int last_block;
 
-// Scores of ROWS rows against VECTORS x 16 keys that start at key 16 * vector.
-template <int ROWS, int VECTORS>
-inline void score_tile(const AttentionRows& rows, int row, int vector) {
-  const int block_size = rows.task.block_size, per_block = block_size / kPanel;
-  const float* keys[VECTORS];
+  explicit Pieces(const AttentionRows& rows)
+      : first(rows.task.pieces),
+        block_table(rows.task.block_table),
+        block_bytes(rows.task.block_bytes),
+        last_block((rows.most_keys() - 1) / rows.task.layout.block_size) {}
+
+  const uint8_t* of(int block) const { return first + block_table[block] * block_bytes; }
+  // The same for a look ahead, which may point past the end.
+  const uint8_t* ahead(int block) const { return of(block < last_block ? block : last_block); }
+};
+
+// Scores of ROWS rows against VECTORS x 16 keys. keys[v]: 16 keys' values of the first dimension, the next dimension's
+// `step` bytes on. scales: of the keys, or null. ahead: memory wanted soon, laid out like keys, or null.
+template <KvFormat F, int ROWS, int VECTORS>
+inline void score_tile(const AttentionRows& rows, int row, const uint8_t* const* keys, int64_t step,
+                       const float* const* scales, const uint8_t* const* ahead, int first_key) {
+  constexpr int kEvery = 4 / (F == KvFormat::kFloat32 ? 4 : F == KvFormat::kInt8 ? 1 : 2);  // dimensions in a line
   const float* query[ROWS];
   Lanes total[ROWS][VECTORS];
-#pragma GCC unroll 4
-  for (int v = 0; v < VECTORS; ++v) {
-    keys[v] = rows.block_of(rows.task.keys, (vector + v) / per_block) + (vector + v) % per_block * kPanel;
-  }
 #pragma GCC unroll 4
   for (int r = 0; r < ROWS; ++r) {
     query[r] = rows.query(row + r);
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v) total[r][v] = zeros();
   }
-  // The first rows to pass also ask for what comes next: the keys of the next tile, or the values of this one.
-  const int num_vectors = (rows.num_keys(rows.num_rows() - 1) + kPanel - 1) / kPanel;
-  const float* ahead[VECTORS];
+  for (int d = 0; d < rows.task.layout.head_dim; ++d) {
+    if (ahead && d % kEvery == 0) {
 #pragma GCC unroll 4
-  for (int v = 0; v < VECTORS; ++v) {
-    const int next = vector + v + VECTORS;
-    const bool is_key = next < num_vectors;
-    const int place = is_key ? next : vector + v;
-    ahead[v] = rows.block_of(is_key ? rows.task.keys : rows.task.values, place / per_block);
-    ahead[v] += place % per_block * (is_key ? kPanel : kPanel * rows.task.head_dim);
-  }
-  for (int d = 0; d < rows.task.head_dim; ++d) {
-    if (row == 0) {
-#pragma GCC unroll 4
-      for (int v = 0; v < VECTORS; ++v) prefetch(ahead[v] + int64_t(d) * kPanel);
+      for (int v = 0; v < VECTORS; ++v) __builtin_prefetch(ahead[v] + d * step);
     }
     Lanes key[VECTORS];
 #pragma GCC unroll 4
-    for (int v = 0; v < VECTORS; ++v) key[v] = load(keys[v] + int64_t(d) * block_size);
+    for (int v = 0; v < VECTORS; ++v) key[v] = load_values<F>(keys[v] + d * step);
 #pragma GCC unroll 4
     for (int r = 0; r < ROWS; ++r) {
       const Lanes q = broadcast(query[r][d]);
@@ -73,94 +80,204 @@ inline void score_tile(const AttentionRows& rows, int row, int vector) {
   }
 #pragma GCC unroll 4
   for (int r = 0; r < ROWS; ++r) {
-    float* out = rows.scores + (row + r) * rows.score_stride + int64_t(vector) * kPanel;
+    float* out = rows.score(row + r) + first_key;
 #pragma GCC unroll 4
-    for (int v = 0; v < VECTORS; ++v) store(out + v * kPanel, total[r][v]);
+    for (int v = 0; v < VECTORS; ++v) {
+      store(out + v * kPanel, scales ? multiply(total[r][v], load(scales[v])) : total[r][v]);
+    }
   }
 }
 
-template <int ROWS>
-inline void score_rows(const AttentionRows& rows, int row) {
-  const int num_vectors = (rows.num_keys(rows.num_rows() - 1) + kPanel - 1) / kPanel;
-  int vector = 0;
-  for (; vector + kTileVectors <= num_vectors; vector += kTileVectors) {
-    score_tile<ROWS, kTileVectors>(rows, row, vector);
+template <KvFormat F, int VECTORS>
+inline void score_rows(const AttentionRows& rows, const uint8_t* const* keys, int64_t step, const float* const* scales,
+                       const uint8_t* const* ahead, int first_key) {
+  const int num_rows = rows.num_rows();
+  int row = 0;
+  for (; row + kTileRows <= num_rows; row += kTileRows) {
+    score_tile<F, kTileRows, VECTORS>(rows, row, keys, step, scales, row ? nullptr : ahead, first_key);
   }
-  for (; vector < num_vectors; ++vector) score_tile<ROWS, 1>(rows, row, vector);
+  if (row) ahead = nullptr;
+  if constexpr (kTileRows > 3) {
+    if (num_rows - row == 3) score_tile<F, 3, VECTORS>(rows, row, keys, step, scales, ahead, first_key);
+  }
+  if constexpr (kTileRows > 2) {
+    if (num_rows - row == 2) score_tile<F, 2, VECTORS>(rows, row, keys, step, scales, ahead, first_key);
+  }
+  if constexpr (kTileRows > 1) {
+    if (num_rows - row == 1) score_tile<F, 1, VECTORS>(rows, row, keys, step, scales, ahead, first_key);
+  }
+}
+
+// Scores of all rows against VECTORS x 16 keys from first_key on.
+template <KvFormat F, int VECTORS>
+inline void score_vectors(const AttentionRows& rows, const Pieces& pieces, int first_key, float* unpacked) {
+  const KvLayout& layout = rows.task.layout;
+  const int block_size = layout.block_size, size = kv_value_bytes(F), num_vectors = (rows.most_keys() + 15) / kPanel;
+  const uint8_t* keys[VECTORS];
+  const uint8_t* ahead[VECTORS];
+  const float* scales[VECTORS];
+  for (int v = 0; v < VECTORS; ++v) {
+    const int key = first_key + v * kPanel, next = key / kPanel + VECTORS;
+    const uint8_t* piece = pieces.of(key / block_size);
+    keys[v] = piece + key % block_size * size;
+    scales[v] = reinterpret_cast<const float*>(piece + layout.scales_offset()) + key % block_size;
+    // The keys of the next tile, or the first values.
+    ahead[v] = next < num_vectors ? pieces.of(next * kPanel / block_size) + next * kPanel % block_size * size
+                                  : pieces.ahead(v) + layout.values_offset();
+  }
+  const float* const* used_scales = F == KvFormat::kInt8 ? scales : nullptr;
+  if (F == KvFormat::kFloat32 || rows.num_rows() <= kTileRows) {
+    return score_rows<F, VECTORS>(rows, keys, int64_t(block_size) * size, used_scales, ahead, first_key);
+  }
+  const uint8_t* unpacked_keys[VECTORS];
+  for (int v = 0; v < VECTORS; ++v) {
+    unpacked_keys[v] = reinterpret_cast<const uint8_t*>(unpacked + v * kPanel);
+    for (int d = 0; d < layout.head_dim; ++d) {
+      __builtin_prefetch(ahead[v] + int64_t(d) * block_size * size);
+      store(unpacked + (d * VECTORS + v) * kPanel, load_values<F>(keys[v] + int64_t(d) * block_size * size));
+    }
+  }
+  const int64_t step = VECTORS * kPanel * int64_t(sizeof(float));
+  score_rows<KvFormat::kFloat32, VECTORS>(rows, unpacked_keys, step, used_scales, nullptr, first_key);
 }
 
 // Blocks that don't divide into vectors of 16 keys.
-inline void score_row_plain(const AttentionRows& rows, int row) {
-  const AttentionTask& task = rows.task;
+template <KvFormat F>
+inline void score_row_plain(const AttentionRows& rows, const Pieces& pieces, int row) {
+  const KvLayout& layout = rows.task.layout;
   const float* query = rows.query(row);
-  float* out = rows.scores + row * rows.score_stride;
   for (int key = 0; key < rows.num_keys(row); ++key) {
-    const float* k = rows.block_of(task.keys, key / task.block_size) + key % task.block_size;
+    const uint8_t* piece = pieces.of(key / layout.block_size);
+    const int slot = key % layout.block_size;
     float total = 0.0f;
-    for (int d = 0; d < task.head_dim; ++d) total = multiply_add(query[d], k[int64_t(d) * task.block_size], total);
-    out[key] = total;
+    for (int d = 0; d < layout.head_dim; ++d) {
+      total = multiply_add(query[d], load_value<F>(piece, int64_t(d) * layout.block_size + slot), total);
+    }
+    if (F == KvFormat::kInt8) total *= load_value<KvFormat::kFloat32>(piece + layout.scales_offset(), slot);
+    rows.score(row)[key] = total;
   }
+}
+
+// exp_approx of sixteen numbers, the same bits.
+inline Register exp_of(Register x) {
+  typedef int32_t Bits __attribute__((vector_size(kRegisterBytes)));
+  const Register low = Register{} - 87.0f, high = Register{} + 88.0f;
+  x = x < low ? low : x;
+  x = x > high ? high : x;
+  const Register shifted = x * 1.44269504088896341f + kRoundingMagic;
+  const Register n = shifted - kRoundingMagic;
+  Register r = multiply_add(n, Register{} - 0.693359375f, x);
+  r = multiply_add(n, Register{} + 2.12194440e-4f, r);
+  Register p = Register{} + 1.9875691500e-4f;
+  p = multiply_add(p, r, Register{} + 1.3981999507e-3f);
+  p = multiply_add(p, r, Register{} + 8.3334519073e-3f);
+  p = multiply_add(p, r, Register{} + 4.1665795894e-2f);
+  p = multiply_add(p, r, Register{} + 1.6666665459e-1f);
+  p = multiply_add(p, r, Register{} + 5.0000001201e-1f);
+  p = multiply_add(p * r, r, r + 1.0f);
+  return p * Register((Bits(shifted) << 23) + 0x3f800000);
+}
+
+inline Lanes larger(Lanes a, Lanes b) {
+#pragma GCC unroll 4
+  for (int i = 0; i < kParts; ++i) a.part[i] = a.part[i] > b.part[i] ? a.part[i] : b.part[i];
+  return a;
 }
 
 // Turns scores into e^(scale * (s - max)); returns 1 / their sum. Sixteen partial sums, then their sum in order.
 inline float exponentiate(float* s, int num_keys, float scale) {
-  float largest_of[kPanel];
-  for (int lane = 0; lane < kPanel; ++lane) largest_of[lane] = s[0];
-  int t = 0;
-  for (; t + kPanel <= num_keys; t += kPanel) {
-    for (int lane = 0; lane < kPanel; ++lane) {
-      largest_of[lane] = s[t + lane] > largest_of[lane] ? s[t + lane] : largest_of[lane];
-    }
+  const int whole = num_keys / kPanel * kPanel, rest = num_keys - whole;
+  // The last vector is filled up with a score that is there anyway, and its surplus taken off again.
+  float tail[kPanel], lanes[kPanel];
+  for (int lane = 0; lane < kPanel; ++lane) tail[lane] = lane < rest ? s[whole + lane] : s[0];
+  Lanes largest_of = load(tail);
+  for (int t = 0; t < whole; t += kPanel) largest_of = larger(load(s + t), largest_of);
+  store(lanes, largest_of);
+  float largest = lanes[0];
+  for (int lane = 1; lane < kPanel; ++lane) largest = lanes[lane] > largest ? lanes[lane] : largest;
+  auto power = [&](Lanes x) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kParts; ++i) x.part[i] = exp_of((x.part[i] - largest) * scale);
+    return x;
+  };
+  Lanes partial = zeros();
+  for (int t = 0; t < whole; t += kPanel) {
+    const Lanes p = power(load(s + t));
+    store(s + t, p);
+    partial = add(partial, p);
   }
-  float largest = s[0];
-  for (int lane = 0; lane < kPanel; ++lane) largest = largest_of[lane] > largest ? largest_of[lane] : largest;
-  for (; t < num_keys; ++t) largest = s[t] > largest ? s[t] : largest;
-  float partial[kPanel] = {};
-  for (t = 0; t + kPanel <= num_keys; t += kPanel) {
-    for (int lane = 0; lane < kPanel; ++lane) {
-      s[t + lane] = exp_approx((s[t + lane] - largest) * scale);
-      partial[lane] += s[t + lane];
-    }
-  }
-  for (int lane = 0; t + lane < num_keys; ++lane) {
-    s[t + lane] = exp_approx((s[t + lane] - largest) * scale);
-    partial[lane] += s[t + lane];
+  store(tail, power(load(tail)));
+  store(lanes, partial);
+  for (int lane = 0; lane < rest; ++lane) {
+    s[whole + lane] = tail[lane];
+    lanes[lane] += tail[lane];
   }
   float sum = 0.0f;
-  for (int lane = 0; lane < kPanel; ++lane) sum += partial[lane];
+  for (int lane = 0; lane < kPanel; ++lane) sum += lanes[lane];
   return 1.0f / sum;
 }
 
-// out[row][16 * vector ...] += scores x values over keys first..last-1, for ROWS rows and VECTORS x 16 dimensions.
-template <int ROWS, int VECTORS>
-inline void weigh_tile(const AttentionRows& rows, int row, int vector, int first, int last) {
-  const AttentionTask& task = rows.task;
-  const float* scores[ROWS];
+// Folds the values' scales into the weights.
+inline void scale_weights(const AttentionRows& rows, const Pieces& pieces, int row) {
+  const KvLayout& layout = rows.task.layout;
+  float* weights = rows.score(row);
+  for (int key = 0; key < rows.num_keys(row);) {
+    const uint8_t* piece = pieces.of(key / layout.block_size);
+    const float* scales = reinterpret_cast<const float*>(piece + layout.scales_offset()) + layout.block_size;
+    const int stop = key + layout.block_size < rows.num_keys(row) ? key + layout.block_size : rows.num_keys(row);
+    for (int slot = 0; key < stop; ++key, ++slot) weights[key] *= scales[slot];
+  }
+}
+
+// Where the values of a run of keys lie: key k at of(k / block_size) + k % block_size rows of head_dim.
+struct PagedValues {
+  const Pieces& pieces;
+  int64_t offset;
+  int block_size;
+  const uint8_t* of(int block) const { return pieces.of(block) + offset; }
+  const uint8_t* ahead(int block) const { return pieces.ahead(block + kAheadBlocks) + offset; }
+};
+struct UnpackedValues {  // of one chunk
+  const float* chunk;
+  int block_size;
+  const uint8_t* of(int) const { return reinterpret_cast<const uint8_t*>(chunk); }
+  const uint8_t* ahead(int) const { return nullptr; }
+};
+
+// out[row][16 * vector ...] += weights x values over keys first..last-1, for ROWS rows and VECTORS x 16 dimensions.
+template <KvFormat F, int ROWS, int VECTORS, typename Values>
+inline void weigh_tile(const AttentionRows& rows, const Values& values, int row, int vector, int first, int last,
+                       bool is_first) {
+  const int64_t stride = int64_t(rows.task.layout.head_dim) * kv_value_bytes(F);
+  const int64_t column = int64_t(vector) * kPanel * kv_value_bytes(F);
+  const float* weights[ROWS];
   Lanes total[ROWS][VECTORS];
 #pragma GCC unroll 4
   for (int r = 0; r < ROWS; ++r) {
-    scores[r] = rows.scores + (row + r) * rows.score_stride;
+    weights[r] = rows.score(row + r);
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v) total[r][v] = load(rows.out(row + r) + (vector + v) * kPanel);
   }
   for (int key = first; key < last;) {
-    const int offset = key % task.block_size, rest = task.block_size - offset;
-    const int stop = key + rest < last ? key + rest : last;
-    const float* value = rows.block_of(task.values, key / task.block_size) + int64_t(offset) * task.head_dim;
-    value += vector * kPanel;
-    const int block = key / task.block_size;
-    const float* ahead = stop < last ? rows.block_of(task.values, block + 1) + vector * kPanel : value;
-    for (; key < stop; ++key, value += task.head_dim, ahead += task.head_dim) {
-      if (row == 0) {
+    const int block = key / values.block_size, offset = key % values.block_size;
+    const int rest = values.block_size - offset, stop = key + rest < last ? key + rest : last;
+    const uint8_t* value = values.of(block) + offset * stride + column;
+    const uint8_t* ahead = is_first ? values.ahead(block) : nullptr;
+    if (ahead) ahead += offset * stride + column;
+    for (; key < stop; ++key, value += stride) {
+      if (ahead) {
 #pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; ++v) prefetch(ahead + v * kPanel);
+        for (int v = 0; v < VECTORS; v += 4 / kv_value_bytes(F)) {
+          __builtin_prefetch(ahead + v * kPanel * kv_value_bytes(F));
+        }
+        ahead += stride;
       }
       Lanes lanes[VECTORS];
 #pragma GCC unroll 4
-      for (int v = 0; v < VECTORS; ++v) lanes[v] = load(value + v * kPanel);
+      for (int v = 0; v < VECTORS; ++v) lanes[v] = load_values<F>(value + v * kPanel * kv_value_bytes(F));
 #pragma GCC unroll 4
       for (int r = 0; r < ROWS; ++r) {
-        const Lanes p = broadcast(scores[r][key]);
+        const Lanes p = broadcast(weights[r][key]);
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; ++v) total[r][v] = multiply_add(p, lanes[v], total[r][v]);
       }
@@ -173,55 +290,120 @@ inline void weigh_tile(const AttentionRows& rows, int row, int vector, int first
   }
 }
 
-template <int ROWS>
-inline void weigh_rows(const AttentionRows& rows, int row, int first, int last) {
-  const int head_dim = rows.task.head_dim, num_vectors = head_dim / kPanel;
+template <KvFormat F, int ROWS, typename Values>
+inline void weigh_tiles(const AttentionRows& rows, const Values& values, int row, int first, int last, bool is_first) {
+  const int head_dim = rows.task.layout.head_dim, num_vectors = head_dim / kPanel;
   int vector = 0;
   for (; vector + kTileVectors <= num_vectors; vector += kTileVectors) {
-    weigh_tile<ROWS, kTileVectors>(rows, row, vector, first, last);
+    weigh_tile<F, ROWS, kTileVectors>(rows, values, row, vector, first, last, is_first);
   }
-  for (; vector < num_vectors; ++vector) weigh_tile<ROWS, 1>(rows, row, vector, first, last);
+  for (; vector < num_vectors; ++vector) {
+    weigh_tile<F, ROWS, 1>(rows, values, row, vector, first, last, is_first);
+  }
   for (int r = row; r < row + ROWS; ++r) {
     for (int d = num_vectors * kPanel; d < head_dim; ++d) {
       float total = rows.out(r)[d];
       for (int key = first; key < last; ++key) {
-        const float* value = rows.block_of(rows.task.values, key / rows.task.block_size);
-        value += int64_t(key % rows.task.block_size) * head_dim;
-        total = multiply_add(rows.scores[r * rows.score_stride + key], value[d], total);
+        const int64_t index = int64_t(key % values.block_size) * head_dim + d;
+        total = multiply_add(rows.score(r)[key], load_value<F>(values.of(key / values.block_size), index), total);
       }
       rows.out(r)[d] = total;
     }
   }
 }
 
-void attention(const AttentionTask& task, float* scores) {
-  const int most_keys = task.first_num_keys + task.num_queries - 1;
-  const AttentionRows rows{task, scores, (most_keys + kPanel - 1) / kPanel * kPanel};
-  const int num_rows = rows.num_rows();
-  float inverse[kMaxAttentionRows];
-  if (task.block_size % kPanel == 0) {
-    int row = 0;
-    for (; row + kTileRows <= num_rows; row += kTileRows) score_rows<kTileRows>(rows, row);
-    if (num_rows - row == 3) score_rows<3>(rows, row);
-    if (num_rows - row == 2) score_rows<2>(rows, row);
-    if (num_rows - row == 1) score_rows<1>(rows, row);
+// Rows first_row..last_row-1 over keys first..last-1.
+template <KvFormat F, typename Values>
+inline void weigh_rows(const AttentionRows& rows, const Values& values, int first_row, int last_row, int first,
+                       int last) {
+  int row = first_row;
+  for (; row + kTileRows <= last_row; row += kTileRows) {
+    weigh_tiles<F, kTileRows>(rows, values, row, first, last, row == first_row);
+  }
+  if constexpr (kTileRows > 3) {
+    if (last_row - row == 3) weigh_tiles<F, 3>(rows, values, row, first, last, row == first_row);
+  }
+  if constexpr (kTileRows > 2) {
+    if (last_row - row == 2) weigh_tiles<F, 2>(rows, values, row, first, last, row == first_row);
+  }
+  if constexpr (kTileRows > 1) {
+    if (last_row - row == 1) weigh_tiles<F, 1>(rows, values, row, first, last, row == first_row);
+  }
+}
+
+template <KvFormat F>
+inline void unpack_values(const AttentionRows& rows, const PagedValues& values, int first, int last, float* out) {
+  const int head_dim = rows.task.layout.head_dim;
+  const int64_t stride = int64_t(head_dim) * kv_value_bytes(F);
+  for (int key = first; key < last; ++key, out += head_dim) {
+    const int block = key / values.block_size, offset = key % values.block_size;
+    const uint8_t* value = values.of(block) + offset * stride;
+    const uint8_t* ahead = values.ahead(block) + offset * stride;
+    for (int64_t byte = 0; byte < stride; byte += 64) __builtin_prefetch(ahead + byte);
+    int d = 0;
+    for (; d + kPanel <= head_dim; d += kPanel) store(out + d, load_values<F>(value + d * kv_value_bytes(F)));
+    for (; d < head_dim; ++d) out[d] = load_value<F>(value, d);
+  }
+}
+
+// Adds the weighted values of keys first..last-1; those beyond first_num_keys belong to the later queries only.
+template <KvFormat F, typename Values>
+inline void weigh_chunk(const AttentionRows& rows, const Values& values, int first, int last) {
+  const int num_rows = rows.num_rows(), group = rows.task.group, shared = rows.task.first_num_keys;
+  if (first < shared) weigh_rows<F>(rows, values, 0, num_rows, first, last < shared ? last : shared);
+  const int from = first < shared ? shared : first;
+  for (int row = group; row < num_rows; row += group) {
+    const int to = last < rows.num_keys(row) ? last : rows.num_keys(row);
+    if (from < to) weigh_rows<F>(rows, values, row, row + group, from, to);
+  }
+}
+
+template <KvFormat F>
+void attend(const AttentionTask& task, float* scratch) {
+  const int64_t score_stride = attention_score_stride(task);
+  const AttentionRows rows{task, scratch, score_stride};
+  const Pieces pieces(rows);
+  const KvLayout& layout = task.layout;
+  const int num_rows = rows.num_rows(), most_keys = rows.most_keys();
+  float* unpacked = scratch + num_rows * score_stride;
+  if (layout.block_size % kPanel == 0) {
+    int key = 0;
+    for (; key + kTileVectors * kPanel <= score_stride; key += kTileVectors * kPanel) {
+      score_vectors<F, kTileVectors>(rows, pieces, key, unpacked);
+    }
+    for (; key < score_stride; key += kPanel) score_vectors<F, 1>(rows, pieces, key, unpacked);
   } else {
-    for (int row = 0; row < num_rows; ++row) score_row_plain(rows, row);
+    for (int row = 0; row < num_rows; ++row) score_row_plain<F>(rows, pieces, row);
+  }
+  float inverse[kMaxAttentionRows];
+  for (int row = 0; row < num_rows; ++row) {
+    inverse[row] = exponentiate(rows.score(row), rows.num_keys(row), task.scale);
+    if (F == KvFormat::kInt8) scale_weights(rows, pieces, row);
+    std::memset(rows.out(row), 0, size_t(layout.head_dim) * sizeof(float));
+  }
+  const PagedValues values{pieces, layout.values_offset(), layout.block_size};
+  const bool is_tile = num_rows <= kTileRows;
+  for (int first = 0, last; first < most_keys; first = last) {
+    last = is_tile || first + kChunk > most_keys ? most_keys : first + kChunk;
+    if (is_tile || F == KvFormat::kFloat32) {
+      weigh_chunk<F>(rows, values, first, last);
+    } else {
+      unpack_values<F>(rows, values, first, last, unpacked);
+      weigh_chunk<KvFormat::kFloat32>(rows, UnpackedValues{unpacked, kChunk}, first, last);
+    }
   }
   for (int row = 0; row < num_rows; ++row) {
-    inverse[row] = exponentiate(scores + row * rows.score_stride, rows.num_keys(row), task.scale);
-    std::memset(rows.out(row), 0, size_t(task.head_dim) * sizeof(float));
-  }
-  // Keys that every row sees are read once per tile; the last few belong to the later queries only.
-  int row = 0;
-  for (; row + kTileRows <= num_rows; row += kTileRows) weigh_rows<kTileRows>(rows, row, 0, task.first_num_keys);
-  if (num_rows - row == 3) weigh_rows<3>(rows, row, 0, task.first_num_keys);
-  if (num_rows - row == 2) weigh_rows<2>(rows, row, 0, task.first_num_keys);
-  if (num_rows - row == 1) weigh_rows<1>(rows, row, 0, task.first_num_keys);
-  for (row = 0; row < num_rows; ++row) {
-    weigh_rows<1>(rows, row, task.first_num_keys, rows.num_keys(row));
     float* out = rows.out(row);
-    for (int d = 0; d < task.head_dim; ++d) out[d] *= inverse[row];
+    for (int d = 0; d < layout.head_dim; ++d) out[d] *= inverse[row];
+  }
+}
+
+void attention(const AttentionTask& task, float* scratch) {
+  switch (task.layout.format) {
+    case KvFormat::kFloat32: return attend<KvFormat::kFloat32>(task, scratch);
+    case KvFormat::kBFloat16: return attend<KvFormat::kBFloat16>(task, scratch);
+    case KvFormat::kFloat16: return attend<KvFormat::kFloat16>(task, scratch);
+    case KvFormat::kInt8: return attend<KvFormat::kInt8>(task, scratch);
   }
 }
 

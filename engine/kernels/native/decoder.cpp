@@ -23,11 +23,10 @@ Decoder::Decoder(const PellucidDecoderShape& shape, const float* cosines, const 
   cosines_.assign(cosines, cosines + int64_t(shape.max_positions) * half);
   sines_.assign(sines, sines + int64_t(shape.max_positions) * half);
   layers_.resize(size_t(shape.num_layers));
-  const int64_t cache = int64_t(shape.num_blocks) * shape.block_size * shape.num_kv_heads * shape.head_dim;
-  for (Layer& layer : layers_) {
-    layer.keys = float_rows(1, cache);
-    layer.values = float_rows(1, cache);
-  }
+  if (shape.head_dim > kMaxHeadDim) throw std::invalid_argument("heads are too wide");
+  kv_layout_ = {KvFormat(shape.kv_format), shape.head_dim, shape.block_size};
+  kv_block_bytes_ = int64_t(shape.num_layers) * shape.num_kv_heads * kv_layout_.piece_bytes();
+  kv_pool_ = AlignedMemory(size_t(shape.num_blocks) * size_t(kv_block_bytes_));
   const int64_t rows = shape.max_tokens, q_size = int64_t(shape.num_heads) * shape.head_dim;
   const int64_t kv_size = int64_t(shape.num_kv_heads) * shape.head_dim;
   const int64_t widest = std::max<int64_t>({shape.hidden_size, q_size, shape.intermediate_size});
@@ -43,8 +42,8 @@ Decoder::Decoder(const PellucidDecoderShape& shape, const float* cosines, const 
   if (group > kMaxAttentionRows) throw std::invalid_argument("too many query heads share a KV head");
   queries_per_tile_ = std::max(1, kAttentionRows / group);
   tiles_.reserve(size_t(rows));
-  const int64_t longest = (int64_t(shape.max_positions) + kPanel - 1) / kPanel * kPanel;
-  for (int i = 0; i < team_.size(); ++i) scores_.push_back(float_rows(int64_t(queries_per_tile_) * group, longest));
+  const int64_t scratch = attention_scratch(queries_per_tile_ * group, shape.max_positions, shape.head_dim);
+  for (int i = 0; i < team_.size(); ++i) attention_scratch_.push_back(float_rows(1, scratch));
 }
 
 void Decoder::set_weight(const std::string& name, const std::string& encoding, const uint8_t* data, int64_t num_rows,
@@ -136,7 +135,7 @@ int Decoder::num_items(int phase) const {
 
 void Decoder::run_item(int phase, int item, int thread) {
   const int last = num_phases() - 1;
-  if (phase == 0) return copy_blocks(layers_[size_t(item)]);
+  if (phase == 0) return copy_blocks(item);
   if (phase == last) return observe_last_layer();
   if (phase == last - 1) return multiply(head_products(), item);
   if (phase > 1 && phase < last - 2) {
@@ -153,7 +152,7 @@ void Decoder::run_layer_item(int index, int phase, int item, int thread) {
   switch (phase) {
     case kObserve:
       return step_.observer(index - 1, floats(residual_), step_.batch->num_tokens, shape_.hidden_size);
-    case kAttend: return attend(layer, item, thread);
+    case kAttend: return attend(index, item, thread);
     case kQkv:
     case kO:
     case kGateUp:
@@ -164,7 +163,7 @@ void Decoder::run_layer_item(int index, int phase, int item, int thread) {
   for (int row = item * step_.rows_per_item; row < stop; ++row) {
     switch (phase) {
       case kNorm: add_and_normalise(layer.attn_norm, index > 0, row); break;
-      case kRotate: rotate_and_store(layer, row); break;
+      case kRotate: rotate_and_store(index, row); break;
       case kQuantize: quantize_row(floats(attended_), q_size, row); break;
       case kMlpNorm: add_and_normalise(layer.mlp_norm, true, row); break;
       default: activate(row); break;
@@ -237,15 +236,18 @@ void Decoder::observe_last_layer() {
   step_.observer(shape_.num_layers - 1, floats(residual_), step_.batch->num_tokens, shape_.hidden_size);
 }
 
-void Decoder::copy_blocks(Layer& layer) {
+uint8_t* Decoder::piece(int64_t block, int64_t layer, int64_t kv_head) const {
+  return kv_pool_.data() + block * kv_block_bytes_ +
+         (layer * shape_.num_kv_heads + kv_head) * kv_layout_.piece_bytes();
+}
+
+void Decoder::copy_blocks(int layer) {
   const PellucidBatch& batch = *step_.batch;
-  const int64_t block = int64_t(shape_.block_size) * shape_.num_kv_heads * shape_.head_dim;
+  const size_t layer_bytes = size_t(shape_.num_kv_heads * kv_layout_.piece_bytes());
   // In order: a block may be the source of one copy and the destination of a later one.
   for (int c = 0; c < batch.num_copies; ++c) {
     const int64_t source = batch.block_copies[2 * c], target = batch.block_copies[2 * c + 1];
-    for (const AlignedMemory* cache : {&layer.keys, &layer.values}) {
-      std::memcpy(floats(*cache) + target * block, floats(*cache) + source * block, size_t(block) * sizeof(float));
-    }
+    std::memcpy(piece(target, layer, 0), piece(source, layer, 0), layer_bytes);
   }
 }
 
@@ -284,7 +286,8 @@ void Decoder::activate(int row) {
   quantize_row(floats(activated_), int(inner), row);
 }
 
-void Decoder::rotate_and_store(Layer& layer, int row) {
+void Decoder::rotate_and_store(int index, int row) {
+  const Layer& layer = layers_[size_t(index)];
   const PellucidBatch& batch = *step_.batch;
   const int dim = shape_.head_dim, half = dim / 2, heads = shape_.num_heads, kv_heads = shape_.num_kv_heads;
   const int64_t width = int64_t(heads + 2 * kv_heads) * dim;
@@ -311,12 +314,10 @@ void Decoder::rotate_and_store(Layer& layer, int row) {
       x[j + half] = second * cosine[j] + first * sine[j];
     }
   }
-  const int64_t block = batch.slot_mapping[row] / block_size, offset = batch.slot_mapping[row] % block_size;
+  const int64_t block = batch.slot_mapping[row] / block_size;
+  const int slot = int(batch.slot_mapping[row] % block_size);
   for (int head = 0; head < kv_heads; ++head) {
-    const int64_t at = (block * kv_heads + head) * dim * block_size;
-    float* keys = floats(layer.keys) + at + offset;
-    for (int d = 0; d < dim; ++d) keys[int64_t(d) * block_size] = k[head * dim + d];
-    std::memcpy(floats(layer.values) + at + offset * dim, v + head * dim, size_t(dim) * sizeof(float));
+    kernels_->store_kv(kv_layout_, piece(block, index, head), slot, k + head * dim, v + head * dim);
   }
 }
 
@@ -330,31 +331,28 @@ void Decoder::plan_attention(const PellucidBatch& batch) {
   }
 }
 
-void Decoder::attend(const Layer& layer, int item, int thread) {
+void Decoder::attend(int layer, int item, int thread) {
   const PellucidBatch& batch = *step_.batch;
   const int64_t dim = shape_.head_dim, kv_heads = shape_.num_kv_heads, group = shape_.num_heads / kv_heads;
   const int64_t width = (shape_.num_heads + 2 * kv_heads) * dim, q_size = shape_.num_heads * dim;
   // Last tiles first: in a long prompt they see the most keys.
-  const int index = int(tiles_.size()) * int(kv_heads) - 1 - item;
-  const AttentionTile& tile = tiles_[size_t(index / kv_heads)];
-  const int64_t head = index % kv_heads;
+  const int place = int(tiles_.size()) * int(kv_heads) - 1 - item;
+  const AttentionTile& tile = tiles_[size_t(place / kv_heads)];
+  const int64_t head = place % kv_heads;
   AttentionTask task;
   task.query = floats(qkv_) + tile.first_row * width + head * group * dim;
   task.out = floats(attended_) + tile.first_row * q_size + head * group * dim;
   task.query_stride = width;
   task.out_stride = q_size;
-  task.keys = floats(layer.keys);
-  task.values = floats(layer.values);
+  task.pieces = piece(0, layer, head);
+  task.block_bytes = kv_block_bytes_;
+  task.layout = kv_layout_;
   task.block_table = batch.block_tables + int64_t(tile.seq) * batch.max_blocks;
-  task.block_stride = kv_heads * dim * shape_.block_size;
-  task.head_offset = head * dim * shape_.block_size;
   task.num_queries = tile.num_queries;
   task.group = int(group);
-  task.head_dim = int(dim);
-  task.block_size = shape_.block_size;
   task.first_num_keys = int(batch.positions[tile.first_row]) + 1;
   task.scale = attention_scale(shape_.head_dim);
-  kernels_->attention(task, floats(scores_[size_t(thread)]));
+  kernels_->attention(task, floats(attention_scratch_[size_t(thread)]));
 }
 
 }  // namespace pellucid

@@ -14,7 +14,7 @@ extern "C" {
 struct PellucidDecoderShape {
   int32_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
   int32_t max_positions, qkv_bias, qk_norm, tie_word_embeddings;
-  int32_t num_blocks, block_size, max_tokens, num_threads;
+  int32_t num_blocks, block_size, max_tokens, num_threads, kv_format;
   float norm_epsilon;
 };
 
@@ -51,7 +51,6 @@ class Decoder final : private PhasedWork {
   struct Layer {
     std::vector<float> attn_norm, mlp_norm, q_bias, k_bias, v_bias, q_norm, k_norm;
     OwnedMatrix q, k, v, o, gate, up, down;
-    AlignedMemory keys, values;  // [block][kv_head][head_dim][block_size], [block][kv_head][block_size][head_dim]
   };
   // Phases of a step: copies and embedding; kLayerPhases for every layer; final norm, head and the last observation.
   enum LayerPhase { kNorm, kObserve, kQkv, kRotate, kAttend, kQuantize, kO, kMlpNorm, kGateUp, kActivate, kDown,
@@ -87,13 +86,14 @@ class Decoder final : private PhasedWork {
   void check_complete() const;
   void plan_attention(const PellucidBatch& batch);
   void observe_last_layer();
-  void copy_blocks(Layer& layer);
+  void copy_blocks(int layer);
   void embed(int row);
   void add_and_normalise(const std::vector<float>& weight, bool add, int row);
   void normalise_logits_row(int index);
   void quantize_row(const float* x, int width, int row);
-  void rotate_and_store(Layer& layer, int row);
-  void attend(const Layer& layer, int item, int thread);
+  void rotate_and_store(int layer, int row);
+  void attend(int layer, int item, int thread);
+  uint8_t* piece(int64_t block, int64_t layer, int64_t kv_head) const;
   void activate(int row);
   static int total_panels(const Products& products);
   int panels_per_item(const Products& products) const;
@@ -107,6 +107,9 @@ class Decoder final : private PhasedWork {
   std::vector<float> final_norm_;
   std::vector<std::string> seen_;
   bool complete_ = false;
+  KvLayout kv_layout_;
+  int64_t kv_block_bytes_ = 0;
+  AlignedMemory kv_pool_;  // [block][layer][kv_head] pieces
 
   // Scratch, allocated once: rows are tokens of the step.
   AlignedMemory residual_, normed_, qkv_, attended_, gate_up_, activated_, delta_;
@@ -116,7 +119,7 @@ class Decoder final : private PhasedWork {
   };
   std::vector<AttentionTile> tiles_;
   int queries_per_tile_ = 1;
-  std::vector<AlignedMemory> scores_;  // one for each thread
+  std::vector<AlignedMemory> attention_scratch_;  // one for each thread
   Step step_;
   PhaseTeam team_;
 };

@@ -6,6 +6,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kv_layout.h"
+
 namespace pellucid {
 
 constexpr int kPanel = 16;  // outputs computed side by side
@@ -42,34 +44,43 @@ struct PackedMatrix {
 static inline int num_panels(const PackedMatrix& w) { return (w.num_outputs + kPanel - 1) / kPanel; }
 static inline int num_blocks(const PackedMatrix& w) { return w.num_inputs / kBlock; }
 
-constexpr int kRowGroup = 8;  // rows of activations that lie interleaved
+constexpr int kRowGroup = 16;  // rows of activations that lie together
 
-// Activations in 8 bits with one scale per row and block of 32. Eight rows lie interleaved, so that a tile reads them
-// from one address. The last group may have unused places.
+// Activations in 8 bits with one scale per row and block of 32. A block of sixteen rows lies in one piece, so that a tile
+// reads it from one address. The last group may have unused places.
 struct QuantizedRows {
-  int8_t* values;        // [group][block][8][8 rows][4]: inputs 4j..4j+3
-  float* scales;         // [group][block][8 rows]
-  float* sums;           // [group][block][8 rows]: scale * sum of the block's values
-  int32_t* corrections;  // [group][block][8 rows]: -128 * sum of the block's values
+  int8_t* values;        // [group][block][16 rows][32]
+  float* scales;         // [group][block][16 rows]
+  float* sums;           // [group][block][16 rows]: scale * sum of the block's values
+  int32_t* corrections;  // [group][block][16 rows]: -128 * sum of the block's values
 };
 
 constexpr int kMaxAttentionRows = 64;  // most num_queries * group of a task
+constexpr int kMaxHeadDim = 1024;
+constexpr int kAttentionChunk = 64;    // keys that are made floats at a time
 
 // A few queries at neighbouring positions of one sequence, and the heads that share a KV head.
-//   keys: float [block][kv_head][head_dim][block_size]; values: float [block][kv_head][block_size][head_dim]
 struct AttentionTask {
   const float* query;           // [num_queries][query_stride], `group` heads of head_dim side by side
   float* out;                   // [num_queries][out_stride], likewise
   int64_t query_stride, out_stride;
-  const float* keys;
-  const float* values;
+  const uint8_t* pieces;        // this KV head's piece of block 0; see kv_layout.h
+  int64_t block_bytes;          // from one block's piece to the next one's
+  KvLayout layout;
   const int32_t* block_table;
-  int64_t block_stride;         // floats between blocks
-  int64_t head_offset;          // floats from a block's start to this KV head
-  int num_queries, group, head_dim, block_size;
+  int num_queries, group;
   int first_num_keys;           // keys that the first query sees; each later one sees one more
   float scale;
 };
+
+static inline int64_t attention_score_stride(const AttentionTask& task) {
+  return (task.first_num_keys + task.num_queries - 1 + kPanel - 1) / kPanel * kPanel;
+}
+
+// Floats of scratch that a task of num_rows rows and at most num_keys keys needs.
+static inline int64_t attention_scratch(int num_rows, int64_t num_keys, int head_dim) {
+  return num_rows * ((num_keys + kPanel - 1) / kPanel * kPanel) + int64_t(kAttentionChunk) * head_dim;
+}
 
 static inline float attention_scale(int head_dim) { return 1.0f / __builtin_sqrtf(float(head_dim)); }
 
@@ -87,10 +98,16 @@ struct KernelTable {
   void (*rms_norm)(const float* x, const float* weight, int size, float epsilon, float* out);
   // out[i] = silu(gate[i]) * up[i] (Shazeer, arXiv 2002.05202).
   void (*swiglu)(const float* gate, const float* up, int size, float* out);
-  // Attention of a task's queries; scores is scratch: float [num_queries * group][keys rounded up to 16].
-  void (*attention)(const AttentionTask& task, float* scores);
+  // Attention of a task's queries; scratch: see attention_scratch.
+  void (*attention)(const AttentionTask& task, float* scratch);
+  // Writes key and value [head_dim] of one token and head into `slot` of a piece, rounded to the cache's precision.
+  void (*store_kv)(const KvLayout& layout, uint8_t* piece, int slot, const float* key, const float* value);
   // The fastest integer dot products there are, for `rounds` rounds; returns the operations done.
   int64_t (*integer_burst)(int64_t rounds);
+  // out = e^x / sum(e^x) for [size].
+  void (*softmax)(const float* x, int size, float* out);
+  // Rotates the heads of one token to its position.
+  void (*rope)(const float* x, const float* cosines, const float* sines, int num_heads, int head_dim, float* out);
 };
 
 const KernelTable* portable_kernels();

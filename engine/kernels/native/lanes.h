@@ -94,6 +94,18 @@ inline Lanes multiply_add(Lanes a, Lanes b, Lanes c) {
   return c;
 }
 
+inline Lanes add(Lanes a, Lanes b) {
+#pragma GCC unroll 4
+  for (int i = 0; i < kParts; ++i) a.part[i] += b.part[i];
+  return a;
+}
+
+inline Lanes multiply(Lanes a, Lanes b) {
+#pragma GCC unroll 4
+  for (int i = 0; i < kParts; ++i) a.part[i] *= b.part[i];
+  return a;
+}
+
 inline float half_to_float(uint16_t h) {
 #if defined(__F16C__)
   return _cvtsh_ss(h);

@@ -268,7 +268,7 @@ def test_build_native_core_says_what_runs() -> None:
         model, native_config(threads=2), clock=ManualClock(), progress=lambda stage: None, started=0.0
     )
     assert (info.executor, info.dtype, info.device, info.threads) == ("native", "float32", "cpu", 2)
-    assert info.kv_cache_bytes == 16 * 16 * model.spec.kv_bytes_per_token_fp32
+    assert (info.kv_dtype, 2 * info.kv_cache_bytes) == ("float16", 16 * 16 * model.spec.kv_bytes_per_token_fp32)
 
 
 def test_build_native_not_built_says_how(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

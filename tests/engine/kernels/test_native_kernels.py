@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
 
 from engine.errors import ConfigError
 from engine.kernels.native_kernels import NativeKernels
 from engine.quantization.gguf_blocks import dequantize_rows
 from tests.support.native import ALL_INSTRUCTION_SETS, library_for, native_library, quantized
 
+KV_DTYPES = ("float32", "bfloat16", "float16", "int8")
 ROWS = (0, 1, 2, 3, 7, 8, 9, 41, 123)
 BLOCK = 32
 
@@ -67,6 +69,15 @@ def test_matmul_row_has_the_same_bits_in_any_company(kernels: NativeKernels, enc
         for first in (0, 1, 23):
             part = kernels.matmul(x[first : first + count], weights, encoding=encoding)
             assert np.array_equal(part, together[first : first + count]), (first, count)
+
+
+@pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("inputs", [32, 2048, 2080, 4128])
+def test_amx_gives_the_bits_of_avx512(encoding: str, inputs: int) -> None:
+    library = library_for("amx")
+    x, weights = noise(41, inputs), quantized(noise(35, inputs, seed=1), encoding)
+    tiles, single = (NativeKernels(library, name).matmul(x, weights, encoding=encoding) for name in ("amx", "avx512"))
+    assert np.array_equal(tiles, single)
 
 
 @pytest.mark.parametrize("encoding", ["F16", "BF16", "Q4_0", "Q4_1", "Q8_0"])
@@ -135,84 +146,111 @@ def test_swiglu_extreme_gates_neither_overflow_nor_vanish(kernels: NativeKernels
     assert np.isnan(kernels.swiglu(np.full(16, np.nan, dtype=np.float32), np.ones(16, dtype=np.float32))).all()
 
 
+def stored(values: np.ndarray, kv_dtype: str) -> np.ndarray:
+    """Return [..., head_dim] as the cache gives it back, float64."""
+    if kv_dtype == "int8":
+        largest = np.abs(values).max(axis=-1, keepdims=True)
+        return np.rint(values * (np.float32(127) / largest)).astype(np.float64) * (largest / np.float32(127))
+    return torch.from_numpy(values).to(getattr(torch, kv_dtype)).double().numpy()
+
+
 class PagedKeys:
     """Random keys and values of a sequence of `length` tokens in scattered blocks; unused slots hold NaN."""
 
-    def __init__(self, length: int, *, block_size: int, head_dim: int, num_kv_heads: int = 2) -> None:
+    def __init__(self, length: int, *, block_size: int, head_dim: int, kv_dtype: str = "float32") -> None:
         num_blocks = -(-length // block_size)
+        self.block_size, self.kv_dtype = block_size, kv_dtype
         self.table = np.random.default_rng(5).permutation(num_blocks + 3)[:num_blocks].astype(np.int32)
-        self.key, self.value = (
-            noise(length, num_kv_heads, head_dim, seed=2),
-            noise(length, num_kv_heads, head_dim, seed=3),
-        )
-        self.keys = np.full((num_blocks + 3, num_kv_heads, head_dim, block_size), np.nan, dtype=np.float32)
-        self.values = np.full((num_blocks + 3, num_kv_heads, block_size, head_dim), np.nan, dtype=np.float32)
-        for t in range(length):
-            self.keys[self.table[t // block_size], :, :, t % block_size] = self.key[t]
-            self.values[self.table[t // block_size], :, t % block_size] = self.value[t]
+        self.keys, self.values = noise(length, 2, head_dim, seed=2), noise(length, 2, head_dim, seed=3)
+
+    def run(self, kernels: NativeKernels, query: np.ndarray, *, kv_head: int, first_num_keys: int) -> np.ndarray:
+        return kernels.attention(
+            query, self.keys, self.values, self.table,
+            kv_dtype=self.kv_dtype, block_size=self.block_size, kv_head=kv_head, first_num_keys=first_num_keys,
+        )  # fmt: skip
 
     def attend(self, query: np.ndarray, kv_head: int, first_num_keys: int) -> np.ndarray:
-        """Return the textbook's attention, float64."""
+        """Return the textbook's attention over what the cache holds, float64."""
         out = np.empty(query.shape)
+        held_keys, held_values = stored(self.keys, self.kv_dtype), stored(self.values, self.kv_dtype)
         for i, heads in enumerate(query.astype(np.float64)):
-            keys = self.key[: first_num_keys + i, kv_head].astype(np.float64)
-            scores = heads @ keys.T / np.sqrt(query.shape[2])
+            scores = heads @ held_keys[: first_num_keys + i, kv_head].T / np.sqrt(query.shape[2])
             weights = np.exp(scores - scores.max(axis=1, keepdims=True))
             weights /= weights.sum(axis=1, keepdims=True)
-            out[i] = weights @ self.value[: first_num_keys + i, kv_head].astype(np.float64)
+            out[i] = weights @ held_values[: first_num_keys + i, kv_head]
         return out
 
 
+@pytest.mark.parametrize("kv_dtype", KV_DTYPES)
 @pytest.mark.parametrize("block_size", [1, 7, 8, 16, 32])
 @pytest.mark.parametrize("head_dim", [2, 16, 24, 64, 80, 128])
-@pytest.mark.parametrize("length", [1, 2, 16, 17, 70, 131])
 def test_attention_any_block_size_and_head_dim_matches_formula(
-    kernels: NativeKernels, block_size: int, head_dim: int, length: int
+    kernels: NativeKernels, kv_dtype: str, block_size: int, head_dim: int
 ) -> None:
-    cache = PagedKeys(length, block_size=block_size, head_dim=head_dim)
-    num_queries = min(length, 5)
-    query = 3 * noise(num_queries, 3, head_dim)
-    first = length - num_queries + 1
-    out = kernels.attention(query, cache.keys, cache.values, cache.table, kv_head=1, first_num_keys=first)
-    np.testing.assert_allclose(out, cache.attend(query, 1, first), rtol=1e-4, atol=1e-5)
+    for length in (1, 2, 16, 17, 70, 131):
+        cache = PagedKeys(length, block_size=block_size, head_dim=head_dim, kv_dtype=kv_dtype)
+        num_queries = min(length, 5)
+        query = 3 * noise(num_queries, 3, head_dim)
+        first = length - num_queries + 1
+        out = cache.run(kernels, query, kv_head=1, first_num_keys=first)
+        np.testing.assert_allclose(out, cache.attend(query, 1, first), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("kv_dtype", KV_DTYPES)
 @pytest.mark.parametrize("group", [1, 2, 3, 4, 5, 8])
 @pytest.mark.parametrize("block_size", [7, 16, 32])
-def test_attention_query_has_the_same_bits_in_any_tile(kernels: NativeKernels, group: int, block_size: int) -> None:
-    cache = PagedKeys(100, block_size=block_size, head_dim=64)
+def test_attention_query_has_the_same_bits_in_any_tile(
+    kernels: NativeKernels, kv_dtype: str, group: int, block_size: int
+) -> None:
+    cache = PagedKeys(100, block_size=block_size, head_dim=64, kv_dtype=kv_dtype)
     query = noise(8, group, 64)
-    together = kernels.attention(query, cache.keys, cache.values, cache.table, kv_head=0, first_num_keys=93)
+    together = cache.run(kernels, query, kv_head=0, first_num_keys=93)
     for first in range(8):
         for count in range(1, 9 - first):
-            part = kernels.attention(
-                query[first : first + count],
-                cache.keys,
-                cache.values,
-                cache.table,
-                kv_head=0,
-                first_num_keys=93 + first,
-            )
+            part = cache.run(kernels, query[first : first + count], kv_head=0, first_num_keys=93 + first)
             assert np.array_equal(part, together[first : first + count]), (first, count)
 
 
+@pytest.mark.parametrize("kv_dtype", KV_DTYPES)
 @pytest.mark.parametrize("place", [0, 3, 40])
-def test_attention_nan_key_or_value_reaches_the_output(kernels: NativeKernels, place: int) -> None:
+def test_attention_nan_key_or_value_reaches_the_output(kernels: NativeKernels, kv_dtype: str, place: int) -> None:
     for spoil in ("keys", "values"):
-        cache = PagedKeys(41, block_size=16, head_dim=32)
-        block = cache.table[place // 16]
-        if spoil == "keys":
-            cache.keys[block, 0, 5, place % 16] = np.nan
-        else:
-            cache.values[block, 0, place % 16, :] = np.nan
-        out = kernels.attention(noise(1, 2, 32), cache.keys, cache.values, cache.table, kv_head=0, first_num_keys=41)
-        assert np.isnan(out).all(), spoil
+        cache = PagedKeys(41, block_size=16, head_dim=32, kv_dtype=kv_dtype)
+        spoilt = cache.keys if spoil == "keys" else cache.values
+        spoilt[place, 0, 5 if spoil == "keys" else slice(None)] = np.nan
+        assert np.isnan(cache.run(kernels, noise(1, 2, 32), kv_head=0, first_num_keys=41)).all(), spoil
+        assert np.isfinite(cache.run(kernels, noise(1, 2, 32), kv_head=1, first_num_keys=41)).all(), spoil
+
+
+@pytest.mark.parametrize("kv_dtype", KV_DTYPES)
+def test_attention_later_nan_is_unseen_by_earlier_queries(kernels: NativeKernels, kv_dtype: str) -> None:
+    cache = PagedKeys(41, block_size=16, head_dim=32, kv_dtype=kv_dtype)
+    query = noise(8, 3, 32)
+    clean = cache.run(kernels, query, kv_head=0, first_num_keys=34)
+    cache.keys[38, 0], cache.values[38, 0] = np.nan, np.nan
+    out = cache.run(kernels, query, kv_head=0, first_num_keys=34)
+    assert np.array_equal(out[:5], clean[:5])
+    assert np.isnan(out[5:]).all()
+
+
+def test_attention_float16_takes_the_largest_for_values_beyond_its_range(kernels: NativeKernels) -> None:
+    """One key, so the output is its value as stored: also where rounding is subtle."""
+    cache = PagedKeys(1, block_size=16, head_dim=16, kv_dtype="float16")
+    cache.values[0, 0] = [
+        1e6, -1e6, 65519, 65520, np.inf, -np.inf, 2**-24, 2**-25, 3 * 2**-25, -(2**-15), 1 + 2**-11, 1 + 3 * 2**-11,
+        0, 2**-14 - 2**-25, -1e-9, 3.4e38,
+    ]  # fmt: skip
+    out = cache.run(kernels, np.zeros((1, 1, 16), dtype=np.float32), kv_head=0, first_num_keys=1)[0, 0]
+    with np.errstate(over="ignore"):
+        expected = cache.values[0, 0].astype(np.float16).astype(np.float32)
+    expected[[0, 1, 3, 15]] = [65504, -65504, 65504, 65504]
+    assert np.array_equal(out, expected)
 
 
 def test_attention_too_many_rows_are_refused(kernels: NativeKernels) -> None:
     cache = PagedKeys(40, block_size=16, head_dim=16)
     with pytest.raises(ConfigError, match="too many rows"):
-        kernels.attention(noise(30, 3, 16), cache.keys, cache.values, cache.table, kv_head=0, first_num_keys=1)
+        cache.run(kernels, noise(30, 3, 16), kv_head=0, first_num_keys=1)
 
 
 def test_instruction_set_missing_or_unknown_is_named() -> None:
