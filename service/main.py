@@ -30,6 +30,7 @@ from service.app import ROUTE_TEMPLATES, create_app
 from service.drain import Drain
 from service.http_server import HttpServer, listening_socket, make_server
 from service.kernel_lab import KernelLab
+from service.prompt_log import PromptLog
 from service.prompts import PromptEncoder
 from service.served_models import ServedModels
 from service.services import Services, make_recordings
@@ -119,6 +120,8 @@ class _Service:
                 kernel_lab=kernel_lab,
                 draw_seed=lambda: secrets.randbits(SEED_BITS),
                 new_id=lambda: secrets.token_hex(12),
+                engine_config=self._config,
+                prompt_log=PromptLog(is_kept=settings.log_content),
             )
             drain = Drain(engine, grace_s=settings.grace_s)
             self._catch_signals()

@@ -43,6 +43,7 @@ from service.app import ROUTE_TEMPLATES, create_app
 from service.drain import Drain
 from service.http_server import HttpServer, make_server
 from service.kernel_lab import KernelLab
+from service.prompt_log import PromptLog
 from service.prompts import PromptEncoder
 from service.served_models import ServedModels
 from service.services import Services, make_recordings
@@ -284,8 +285,9 @@ async def make_services(
         on_closed=tracing.request_closed,
         tracing_stats=tracing.stats,
     )
+    config = EngineConfig(model="scripted", heartbeat_s=0.05)
     engine = await AsyncEngine.start(
-        EngineConfig(model="scripted", heartbeat_s=0.05),
+        config,
         clock=clock,
         on_events=recorder.consume,
         launcher=thread_launcher(core.build, clock=clock),
@@ -310,6 +312,8 @@ async def make_services(
         kernel_lab=KernelLab(kernel_lab_command),
         draw_seed=lambda: next(seeds),
         new_id=lambda: f"{next(ids):08x}",
+        engine_config=config,
+        prompt_log=PromptLog(is_kept=settings.log_content),
     )
     return services, engine
 
