@@ -28,6 +28,7 @@ from service.routes.admin import AdminRoutes
 from service.routes.chat import ChatApi
 from service.routes.completions import CompletionApi
 from service.routes.generating import GeneratingRoute
+from service.routes.kernels import KernelRoutes
 from service.routes.kv_recording import KVRecordingRoutes
 from service.routes.kv_telemetry import KVTelemetryRoutes
 from service.routes.models import ModelRoutes
@@ -49,12 +50,14 @@ ROUTE_TEMPLATES = (
     "/metrics",
     "/stats",
     "/info",
+    "/kernels",
     "/admin/reset_prefix_cache",
     "/admin/drain",
     "/telemetry/requests",
     "/telemetry/requests/{request_id}",
     "/telemetry/requests/{request_id}/cancel",
     "/telemetry/steps",
+    "/telemetry/config",
     "/telemetry/traces",
     "/telemetry/traces/{trace_id}",
     "/telemetry/kv/events",
@@ -106,7 +109,7 @@ def _routes(services: Services, drain: Drain) -> Sequence[BaseRoute]:
     operations, telemetry = OperationRoutes(services), TelemetryRoutes(services)
     kv, recording = KVTelemetryRoutes(services), KVRecordingRoutes(services)
     traces = TraceRoutes(services)
-    admin = AdminRoutes(services, drain)
+    kernels, admin = KernelRoutes(services.kernel_lab), AdminRoutes(services, drain)
     routes = [
         Route("/v1/chat/completions", GeneratingRoute(services, ChatApi(services)), methods=["POST"]),
         Route("/v1/completions", GeneratingRoute(services, CompletionApi(services)), methods=["POST"]),
@@ -119,12 +122,14 @@ def _routes(services: Services, drain: Drain) -> Sequence[BaseRoute]:
         Route("/metrics", operations.metrics),
         Route("/stats", operations.stats),
         Route("/info", operations.info),
+        Route("/kernels", kernels.kernels),
         Route("/admin/reset_prefix_cache", admin.reset_prefix_cache, methods=["POST"]),
         Route("/admin/drain", admin.drain, methods=["POST"]),
         Route("/telemetry/requests", telemetry.requests),
         Route("/telemetry/requests/{request_id}", telemetry.request),
         Route("/telemetry/requests/{request_id}/cancel", telemetry.cancel, methods=["POST"]),
         Route("/telemetry/steps", telemetry.steps),
+        Route("/telemetry/config", telemetry.config),
         Route("/telemetry/traces", traces.listing),
         Route("/telemetry/traces/{trace_id}", traces.one),
         Route("/telemetry/kv/events", kv.events),

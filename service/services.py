@@ -6,11 +6,14 @@ from pathlib import Path
 
 from engine.client import EngineState
 from engine.clock import Clock
+from engine.config import EngineConfig
 from engine.errors import EngineUnavailableError
 from engine.messages import EngineInfo
 from observability.recording import Recordings
 from service.admission import Admission
+from service.kernel_lab import KernelLab
 from service.ports import Engine, Metrics, Recorder, Tracing
+from service.prompt_log import PromptLog
 from service.prompts import PromptEncoder
 from service.served_models import ServedModels
 from service.settings import ServiceSettings
@@ -26,8 +29,11 @@ class Services:
         recordings: of the event stream, to files.
         admission: the bounded queue.
         models: names a request may give.
+        kernel_lab: measures the kernels when asked.
         draw_seed: makes the seed of a request that gives none.
         new_id: makes the unique part of an answer's id.
+        engine_config: what the engine was started with, to be shown.
+        prompt_log: prompts of the last requests, with `--log-content`.
     """
 
     engine: Engine
@@ -40,8 +46,11 @@ class Services:
     clock: Clock
     admission: Admission
     models: ServedModels
+    kernel_lab: KernelLab
     draw_seed: Callable[[], int]
     new_id: Callable[[], str]
+    engine_config: EngineConfig
+    prompt_log: PromptLog
 
     def ready_info(self) -> EngineInfo:
         """Return what is loaded; raises EngineUnavailableError, with the reason, while it can't serve."""
