@@ -8,6 +8,8 @@ auth       only with API keys
 routes     one object per group
 """
 
+from collections.abc import Sequence
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -26,6 +28,8 @@ from service.routes.admin import AdminRoutes
 from service.routes.chat import ChatApi
 from service.routes.completions import CompletionApi
 from service.routes.generating import GeneratingRoute
+from service.routes.kernels import KernelRoutes
+from service.routes.kv_recording import KVRecordingRoutes
 from service.routes.kv_telemetry import KVTelemetryRoutes
 from service.routes.models import ModelRoutes
 from service.routes.operations import OperationRoutes
@@ -46,20 +50,26 @@ ROUTE_TEMPLATES = (
     "/metrics",
     "/stats",
     "/info",
+    "/kernels",
     "/admin/reset_prefix_cache",
     "/admin/drain",
     "/telemetry/requests",
     "/telemetry/requests/{request_id}",
     "/telemetry/requests/{request_id}/cancel",
     "/telemetry/steps",
+    "/telemetry/config",
     "/telemetry/traces",
     "/telemetry/traces/{trace_id}",
     "/telemetry/kv/events",
     "/telemetry/kv/live",
     "/telemetry/kv/snapshot",
     "/telemetry/kv/trace",
+    "/telemetry/kv/recording",
 )
 EXPOSED_HEADERS = ("x-request-id", "x-client-request-id", "x-trace-id", "traceresponse", "x-ignored-params")
+
+
+INSTRUMENT_PATHS = ("/metrics", "/stats", "/telemetry/")
 
 
 def create_app(services: Services, drain: Drain) -> Starlette:
@@ -94,12 +104,13 @@ def create_app(services: Services, drain: Drain) -> Starlette:
     return app
 
 
-def _routes(services: Services, drain: Drain) -> list[BaseRoute]:
+def _routes(services: Services, drain: Drain) -> Sequence[BaseRoute]:
     models, tokens = ModelRoutes(services), TokenRoutes(services)
     operations, telemetry = OperationRoutes(services), TelemetryRoutes(services)
-    traces, kv = TraceRoutes(services), KVTelemetryRoutes(services)
-    admin = AdminRoutes(services, drain)
-    return [
+    kv, recording = KVTelemetryRoutes(services), KVRecordingRoutes(services)
+    traces = TraceRoutes(services)
+    kernels, admin = KernelRoutes(services.kernel_lab), AdminRoutes(services, drain)
+    routes = [
         Route("/v1/chat/completions", GeneratingRoute(services, ChatApi(services)), methods=["POST"]),
         Route("/v1/completions", GeneratingRoute(services, CompletionApi(services)), methods=["POST"]),
         Route("/v1/models", models.listing),
@@ -111,19 +122,32 @@ def _routes(services: Services, drain: Drain) -> list[BaseRoute]:
         Route("/metrics", operations.metrics),
         Route("/stats", operations.stats),
         Route("/info", operations.info),
+        Route("/kernels", kernels.kernels),
         Route("/admin/reset_prefix_cache", admin.reset_prefix_cache, methods=["POST"]),
         Route("/admin/drain", admin.drain, methods=["POST"]),
         Route("/telemetry/requests", telemetry.requests),
         Route("/telemetry/requests/{request_id}", telemetry.request),
         Route("/telemetry/requests/{request_id}/cancel", telemetry.cancel, methods=["POST"]),
         Route("/telemetry/steps", telemetry.steps),
+        Route("/telemetry/config", telemetry.config),
         Route("/telemetry/traces", traces.listing),
         Route("/telemetry/traces/{trace_id}", traces.one),
         Route("/telemetry/kv/events", kv.events),
         Route("/telemetry/kv/live", kv.live),
         Route("/telemetry/kv/snapshot", kv.snapshot),
         Route("/telemetry/kv/trace", kv.trace),
+        Route("/telemetry/kv/recording", recording.handle, methods=["GET", "POST"]),
     ]
+    if services.settings.instruments:
+        return routes
+    return [
+        Route(route.path, _instruments_are_off) if route.path.startswith(INSTRUMENT_PATHS) else route
+        for route in routes
+    ]
+
+
+async def _instruments_are_off(_: Request) -> Response:
+    raise NotFoundError("the instruments of this server are off (--no-instruments)")
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

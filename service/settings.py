@@ -31,11 +31,16 @@ class ServiceSettings:
         ready_heartbeat_s: /ready turns 503 when the engine was silent for longer.
         live_heartbeat_s: /health turns 503 when the engine was silent for longer.
         text_threads: threads for templates and tokenizers.
+        trace_dir: where recordings of the event stream go; "" refuses them.
+        trace_max_bytes: the most that one recording may take.
+        record: record from the start.
+        ring_events: events kept in memory.
         log_content: prompts and answers may appear in logs and traces.
         otlp: where spans and GenAI metrics are sent; nowhere by default.
         sampling: which traces are kept.
         telemetry_flush_s: seconds that what is queued for a collector gets when the server stops.
         metrics_compat: other projects' metric names to expose as well.
+        instruments: record what happens; without, /metrics, /stats and /telemetry/... say that they are off.
     """
 
     host: str = "127.0.0.1"
@@ -53,11 +58,16 @@ class ServiceSettings:
     ready_heartbeat_s: float = 10.0
     live_heartbeat_s: float = 60.0
     text_threads: int = 2
+    trace_dir: str = ""
+    trace_max_bytes: int = 1 << 30
+    record: bool = False
+    ring_events: int = 65_536
     log_content: bool = False
     otlp: OtlpSettings = field(default_factory=OtlpSettings)
     sampling: Sampling = field(default_factory=Sampling)
     telemetry_flush_s: float = 3.0
     metrics_compat: tuple[str, ...] = ()
+    instruments: bool = True
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "--port must lie in 0..65535", self.port)
@@ -67,6 +77,9 @@ class ServiceSettings:
         _require(self.text_threads >= 1, "--text-threads must be at least 1", self.text_threads)
         unknown = set(self.metrics_compat) - set(METRICS_COMPAT)
         _require(not unknown, f"--metrics-compat knows {', '.join(METRICS_COMPAT)}", ", ".join(sorted(unknown)))
+        _require(self.ring_events >= 1024, "--ring-events must be at least 1024", self.ring_events)
+        _require(self.trace_max_bytes >= 1 << 16, "--trace-max-bytes must be at least 64k", self.trace_max_bytes)
+        _require(bool(self.trace_dir) or not self.record, "--record needs --trace-dir", "none")
         for name in ("keep_alive_s", "filler_s", "ready_heartbeat_s", "live_heartbeat_s"):
             _require(getattr(self, name) > 0, f"`{name}` must be greater than 0", getattr(self, name))
 

@@ -42,9 +42,11 @@ from service.admission import Admission
 from service.app import ROUTE_TEMPLATES, create_app
 from service.drain import Drain
 from service.http_server import HttpServer, make_server
+from service.kernel_lab import KernelLab
+from service.prompt_log import PromptLog
 from service.prompts import PromptEncoder
 from service.served_models import ServedModels
-from service.services import Services
+from service.services import Services, make_recordings
 from service.settings import ServiceSettings
 from tests.support.http_calls import frames
 
@@ -269,6 +271,7 @@ async def make_services(
     tokenizer: Tokenizer | None = None,
     supervision: SupervisionConfig = SUPERVISION,
     ring_sizes: RingSizes | None = None,
+    kernel_lab_command: list[str] | None = None,
 ) -> tuple[Services, AsyncEngine]:
     """Start the engine on the running loop and put the services around it."""
     clock = SystemClock()
@@ -282,8 +285,9 @@ async def make_services(
         on_closed=tracing.request_closed,
         tracing_stats=tracing.stats,
     )
+    config = EngineConfig(model="scripted", heartbeat_s=0.05)
     engine = await AsyncEngine.start(
-        EngineConfig(model="scripted", heartbeat_s=0.05),
+        config,
         clock=clock,
         on_events=recorder.consume,
         launcher=thread_launcher(core.build, clock=clock),
@@ -298,14 +302,18 @@ async def make_services(
             tokenizer, ChatTemplate(source, tokenizer, clock=clock), num_threads=settings.text_threads
         ),
         recorder=recorder,
+        recordings=make_recordings(recorder, settings, clock=clock),
         metrics=metrics,
         tracing=tracing,
         settings=settings,
         clock=clock,
         admission=Admission(core.scheduling.max_num_seqs + settings.max_queue),
         models=ServedModels(settings.served_model_names or ("scripted",), created=1),
+        kernel_lab=KernelLab(kernel_lab_command),
         draw_seed=lambda: next(seeds),
         new_id=lambda: f"{next(ids):08x}",
+        engine_config=config,
+        prompt_log=PromptLog(is_kept=settings.log_content),
     )
     return services, engine
 
@@ -319,6 +327,7 @@ def serve(
     tokenizer: Tokenizer | None = None,
     supervision: SupervisionConfig = SUPERVISION,
     ring_sizes: RingSizes | None = None,
+    kernel_lab_command: list[str] | None = None,
     wait_ready: bool = True,
 ) -> Iterator[Served]:
     """Yield a running service; everything is stopped and joined at the end."""
@@ -331,9 +340,14 @@ def serve(
 
     async def run() -> None:
         services, engine = await make_services(
-            core, settings, tokenizer=tokenizer, supervision=supervision, ring_sizes=ring_sizes
+            core,
+            settings,
+            tokenizer=tokenizer,
+            supervision=supervision,
+            ring_sizes=ring_sizes,
+            kernel_lab_command=kernel_lab_command,
         )
-        async with engine:
+        async with engine, services.kernel_lab:
             if wait_ready:
                 await engine.wait_ready()
             drain = Drain(engine, grace_s=settings.grace_s)
