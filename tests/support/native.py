@@ -100,6 +100,7 @@ def native_executor(
     block_size: int = 4,
     threads: int = 1,
     exact: bool = False,
+    int8_weights: bool = False,
     max_tokens: int = 512,
     kv_dtype: KvDtypeName = "float32",
 ) -> NativeExecutor:
@@ -114,5 +115,6 @@ def native_executor(
         threads=threads,
         instruction_set=instruction_set,
         exact=exact,
+        int8_weights=int8_weights,
         kv_dtype=kv_dtype,
     )

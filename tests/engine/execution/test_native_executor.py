@@ -91,6 +91,18 @@ def test_native_executor_half_precision_weights_are_exact(encoding: str) -> None
     assert largest_difference(ours, exact) < 1e-4
 
 
+def test_native_executor_int8_weights_are_those_of_a_q8_0_file() -> None:
+    """Same blocks, same bits; matrices that come in blocks stay."""
+    ours = native_run(PACKABLE_SPEC, quantized_weights(PACKABLE_SPEC, "F32"), int8_weights=True)
+    theirs = native_run(PACKABLE_SPEC, quantized_weights(PACKABLE_SPEC, "Q8_0"))
+    for run in (ours, theirs):
+        run.generate(run.add("a", prompt(37), all_rows=True), 2)
+    assert largest_difference(ours, theirs) == 0
+    assert native_executor(PACKABLE_SPEC, tiny_weights(PACKABLE_SPEC), int8_weights=True).dtype_name == "int8"
+    blocks = quantized_weights(PACKABLE_SPEC, "Q4_1")
+    assert native_executor(PACKABLE_SPEC, blocks, int8_weights=True).dtype_name == "Q4_1"
+
+
 def test_native_executor_dtype_name_is_the_precision_of_most_weights() -> None:
     weights = quantized_weights(PACKABLE_SPEC, "Q8_0")
     assert native_executor(PACKABLE_SPEC, weights).dtype_name == "Q8_0"
@@ -286,6 +298,8 @@ def test_build_native_not_built_says_how(monkeypatch: pytest.MonkeyPatch, tmp_pa
         ({}, True, "native"),
         ({"dtype": "float32", "device": "cpu"}, True, "native"),
         ({"dtype": "bfloat16"}, True, "torch"),
+        ({"dtype": "int8"}, True, "native"),
+        ({"dtype": "int8"}, False, "native"),
         ({}, False, "torch"),
         ({"executor": "torch"}, True, "torch"),
         ({"executor": "reference"}, True, "reference"),
