@@ -26,6 +26,7 @@ from service.routes.admin import AdminRoutes
 from service.routes.chat import ChatApi
 from service.routes.completions import CompletionApi
 from service.routes.generating import GeneratingRoute
+from service.routes.kernels import KernelRoutes
 from service.routes.kv_recording import KVRecordingRoutes
 from service.routes.kv_telemetry import KVTelemetryRoutes
 from service.routes.models import ModelRoutes
@@ -47,6 +48,7 @@ ROUTE_TEMPLATES = (
     "/metrics",
     "/stats",
     "/info",
+    "/kernels",
     "/admin/reset_prefix_cache",
     "/admin/drain",
     "/telemetry/requests",
@@ -102,7 +104,7 @@ def _routes(services: Services, drain: Drain) -> list[BaseRoute]:
     operations, telemetry = OperationRoutes(services), TelemetryRoutes(services)
     kv, recording = KVTelemetryRoutes(services), KVRecordingRoutes(services)
     traces = TraceRoutes(services)
-    admin = AdminRoutes(services, drain)
+    kernels, admin = KernelRoutes(services.kernel_lab), AdminRoutes(services, drain)
     return [
         Route("/v1/chat/completions", GeneratingRoute(services, ChatApi(services)), methods=["POST"]),
         Route("/v1/completions", GeneratingRoute(services, CompletionApi(services)), methods=["POST"]),
@@ -115,6 +117,7 @@ def _routes(services: Services, drain: Drain) -> list[BaseRoute]:
         Route("/metrics", operations.metrics),
         Route("/stats", operations.stats),
         Route("/info", operations.info),
+        Route("/kernels", kernels.kernels),
         Route("/admin/reset_prefix_cache", admin.reset_prefix_cache, methods=["POST"]),
         Route("/admin/drain", admin.drain, methods=["POST"]),
         Route("/telemetry/requests", telemetry.requests),

@@ -157,6 +157,7 @@ class GeneratingRoute(Generic[R]):
                 on_taken=services.recorder.answer_taken,
                 on_deltas=transcript.add if services.settings.log_content else None,
             )
+            self._tell_tracing(opening.request_ids, call.answer_id, transcript)
             await generation.start()
         async with generation:
             wants_timings = services.settings.timings if request.timings is None else request.timings
@@ -172,7 +173,7 @@ class GeneratingRoute(Generic[R]):
                     self._sent_last(opening.request_ids, delivery.completed)
 
     def _tell_tracing(self, request_ids: Sequence[str], answer_id: str, transcript: Transcript) -> None:
-        """Say what the answer was, before the engine's last event or the last byte closes the request."""
+        """Say what the answer is called and what is in it so far: an abort closes the request at any moment."""
         for request_id in request_ids:
             answered = Answered(answer_id, transcript.output_messages(request_id))
             self._services.tracing.generation_answered(request_id, answered)

@@ -173,6 +173,21 @@ def test_client_that_leaves_in_mid_stream_leaves_one_cancelled_trace_and_a_clean
     assert caplog.records == []
 
 
+def test_request_cancelled_by_somebody_else_still_says_which_answer_it_was() -> None:
+    gate = StepGate()
+    with serve(core=ScriptedCore(emits(b"x" * 99), cues=[gate])) as served:
+        gate.close()
+        with served.streaming(CHAT, chat(max_tokens=50)) as stream:
+            headers = stream.response.headers
+            assert gate.waiting.wait(10)
+            served.post(f"/telemetry/requests/{headers['x-request-id']}/cancel")
+            gate.open()
+            first = stream.rest()[0]
+        generation = by_name(trace_of(served, headers["x-trace-id"])["spans"], "chat scripted")
+    assert generation["attributes"]["gen_ai.response.id"] == first["id"]
+    assert (generation["status_message"], generation["attributes"]["error.type"]) == ("cancelled", "cancelled")
+
+
 def test_failed_step_is_an_error_of_the_generation_and_of_the_trace() -> None:
     with serve(core=ScriptedCore(emits(b"abc"), cues=[fail_on_call(1)])) as served:
         response = post(served.url, CHAT, chat(max_tokens=3))
@@ -248,6 +263,7 @@ def test_content_is_in_spans_only_where_the_operator_allows_it() -> None:
         assert [SECRET in str(trace) for trace in traces] == [allowed, allowed]
         for trace, role in zip(traces, ("user", "user"), strict=True):
             attributes = next(s["attributes"] for s in trace["spans"] if "gen_ai.operation.name" in s["attributes"])
+            assert [name in attributes for name in ("gen_ai.input.messages", "gen_ai.output.messages")] == [allowed] * 2
             if allowed:
                 assert attributes["gen_ai.input.messages"] == (
                     f'[{{"role":"{role}","parts":[{{"type":"text","content":"{SECRET}"}}]}}]'
