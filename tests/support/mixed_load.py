@@ -95,7 +95,7 @@ def _body(draw: random.Random, number: int, stop: str) -> dict[str, Any]:
     elif kind == "stop":
         fields.update(stop=[stop], max_tokens=48)
     elif kind == "leave":
-        fields.update(max_tokens=120, n=1)
+        fields.update(max_tokens=90, n=1)
     if kind != "whole":
         fields.update(stream=draw.random() < 0.7 or kind == "leave")
     if fields.get("stream"):
