@@ -78,6 +78,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         num_kv_blocks: 0 derives it from `kv_cache_bytes`.
         kv_cache_bytes: memory for the KV pool when num_kv_blocks is 0.
         max_model_len: 0 means what the model was trained for (capped by the pool).
+        instruments: say every event; without them only what the client needs, so that their cost can be measured.
         heartbeat_s: longest silence of a healthy engine process.
     """
 
@@ -95,6 +96,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int = 0
     prefix_cache: bool = True
     overflow: OverflowRule = "reject"
+    instruments: bool = True
     heartbeat_s: float = 0.5
 
     def __post_init__(self) -> None:
