@@ -25,6 +25,7 @@ from engine.model.load import load_model
 from engine.text.tokenizer import build_tokenizer
 from loadtest.closed_loop import LoopShape
 from loadtest.corpus import docstrings
+from loadtest.machine import fingerprint
 from loadtest.prompts import PromptSource
 from scripts.serving.arms import PellucidArm
 from scripts.serving.workloads import Workload
