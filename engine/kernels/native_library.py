@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from engine.errors import ConfigError
 from engine.execution.forward_batch import ForwardBatch
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 KV_FORMATS = {"float32": 0, "bfloat16": 1, "float16": 2, "int8": 3}  # mirrors KvFormat in native/kv_layout.h
 INSTRUCTION_SETS = ("amx", "avx512", "avx2", "portable")  # best first
 
