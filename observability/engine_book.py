@@ -16,6 +16,7 @@ from engine.events import (
     StepFinished,
     StepStarted,
 )
+from observability.engine_tape import EngineTape
 from observability.kv_pool import PoolCounts
 from observability.label_sets import STAGES, STEP_KINDS, WAIT_REASONS
 from observability.metrics import Metrics
@@ -28,6 +29,7 @@ class EngineBook:
     Args:
         metrics: where counts and observations go.
         window: the same, by second.
+        tape: gets the steps too.
         num_steps: step records kept, newest out of a ring.
 
     Attributes:
@@ -37,9 +39,10 @@ class EngineBook:
         steps: (monotonic start, step_finished) of the steps kept, oldest first.
     """
 
-    def __init__(self, metrics: Metrics, window: Window, *, num_steps: int) -> None:
+    def __init__(self, metrics: Metrics, window: Window, *, tape: EngineTape, num_steps: int) -> None:
         self._metrics = metrics
         self._window = window
+        self._tape = tape
         self.started: EngineStarted | None = None
         self.state = "loading"
         self.pool = PoolCounts()
@@ -96,6 +99,7 @@ class EngineBook:
     def on_step_started(self, event: StepStarted) -> None:
         self._step_started = event.t
         self._between_steps(event.t)
+        self._tape.begin(event)
 
     def rest(self, t: float) -> None:
         """Nothing runs or waits any more: from here on the engine is idle."""
@@ -125,6 +129,7 @@ class EngineBook:
         self._blocked_on = event.blocked_on
         self._tail_waste_tokens = event.num_tail_waste_tokens
         self.pool.set_to(event.num_free_blocks, event.num_referenced_blocks, event.num_cached_blocks)
+        self._tape.end(event)
         self._keep(started, event)
         self._observe(event, duration, stages_s)
         self._add_to_second(event, duration)
@@ -192,6 +197,7 @@ class EngineBook:
         self.started = event
         self.state = "ready"
         self._forget_step()
+        self._tape.restart()
         self.pool.reset(event.num_blocks)
         self._metrics.model_info.set(model=event.model, executor=event.executor)
         self._metrics.cache_info.set(

@@ -5,7 +5,7 @@ request table say is computed from the event stream alone, once. The stream of e
 (engine/event_ledger.py writes the last events of an engine that died), so there is no second way to end one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,12 +42,13 @@ from engine.events import (
 )
 from observability import report, request_view
 from observability.engine_book import EngineBook
+from observability.engine_tape import EngineTape
 from observability.event_tape import EventTape, Life
 from observability.history import SLIDING_S, history_columns
 from observability.metrics import Metrics
 from observability.requests import RequestBook
 from observability.stats import SCHEMA, VERSION, Rings, RingStats, Stats, TracingStats, window_stats
-from observability.timeline import Outcome, RequestTimeline
+from observability.timeline import Interval, Outcome, RequestTimeline
 from observability.trace_header import TraceHeader, header_of
 from observability.window import Gauges, Window
 
@@ -94,10 +95,12 @@ class Recorder:
         self._opened_at = clock.now()
         self._wall_offset = clock.wall() - self._opened_at
         self._window = Window(MAX_HISTORY_S + SLIDING_S, self._opened_at)
-        self._engine = EngineBook(metrics, self._window, num_steps=sizes.steps)
+        self._engine_tape = EngineTape(self._opened_at)
+        self._engine = EngineBook(metrics, self._window, tape=self._engine_tape, num_steps=sizes.steps)
         self._requests = RequestBook(
             metrics,
             self._window,
+            tape=self._engine_tape,
             wall_offset=self._wall_offset,
             num_recent=sizes.requests,
             on_closed=on_closed,
@@ -112,7 +115,11 @@ class Recorder:
     # --- what the engine says ---
 
     def consume(self, events: Sequence[Event]) -> None:
-        """Take in the events of one engine message, in order."""
+        """Take in the events of one engine message, in order.
+
+        All events of a step come together, its step_finished last: so they can be taken in knowing how long its stages
+        took.
+        """
         if not events:
             return
         self._check_gapless(events)
@@ -120,6 +127,7 @@ class Recorder:
         if num_overwritten:
             self._metrics.events_dropped.at("ring").inc(num_overwritten)
         self._num_events += len(events)
+        self._engine_tape.expect(events)
         handlers = self._handlers
         for event in events:
             handler = handlers.get(type(event))
@@ -172,12 +180,32 @@ class Recorder:
         """A request was refused before it was opened (unreadable body, no key)."""
         self._metrics.rejected(error_type)
 
+    def request_encoded(self, request_id: str, t: float) -> None:
+        """The prompt of an opened request is token ids; it goes to the engine next."""
+        self._requests.encoded(request_id, t)
+
+    def answer_taken(self, request_id: str, start: float, end: float, *, detokenize_s: float = 0.0) -> None:
+        """The service turned the last tokens of a request into text; later calls change nothing.
+
+        Args:
+            request_id: in flight or ended.
+            start, end: monotonic seconds when it took them up and when it was done.
+            detokenize_s: seconds that all tokens of the request took so far, these included.
+        """
+        self._requests.taken(request_id, Interval(start, end), detokenize_s)
+
+    def send_blocked(self, request_ids: Iterable[str], start: float, end: float) -> None:
+        """A write of one call's answer took from `start` to `end` because its reader is slow."""
+        self._metrics.send_blocked.at().inc(end - start)
+        for request_id in request_ids:
+            self._requests.send_blocked(request_id, Interval(start, end))
+
     def sent_first(self, request_id: str, t: float) -> None:
         """The first token of a streamed answer was handed to the transport; later calls change nothing."""
         self._requests.sent_first(request_id, t)
 
     def sent_last(self, request_id: str, t: float) -> None:
-        """The last byte was handed to the transport, or nobody listens any more."""
+        """The last byte was handed to the transport, or nobody listens any more; later calls change nothing."""
         self._requests.sent_last(request_id, t)
 
     # --- answers ---

@@ -24,8 +24,11 @@ from engine.events import (
     RequestTokens,
     SequenceFinished,
 )
+from observability.attribution import EngineShare, attribution_of
+from observability.engine_tape import EngineTape
+from observability.label_sets import CAUSES
 from observability.metrics import Metrics
-from observability.timeline import Outcome, RequestState, RequestTimeline, fresh_prompt_tokens
+from observability.timeline import Interval, Outcome, RequestState, RequestTimeline, fresh_prompt_tokens
 from observability.window import Window
 
 _REASONS = {Outcome.ABORTED: "abort", Outcome.FAILED: "error", Outcome.REJECTED: ""}
@@ -40,6 +43,7 @@ class RequestBook:
     Args:
         metrics: where counts and observations go.
         window: the same, by second.
+        tape: what the engine did when.
         wall_offset: Unix epoch seconds minus monotonic seconds, for exemplars.
         num_recent: ended requests kept, newest first out of a ring.
         on_closed: told of each request that became one of them: nothing more will be known of it.
@@ -50,12 +54,14 @@ class RequestBook:
         metrics: Metrics,
         window: Window,
         *,
+        tape: EngineTape,
         wall_offset: float,
         num_recent: int,
         on_closed: Callable[[RequestTimeline], None] = lambda _: None,
     ) -> None:
         self._metrics = metrics
         self._window = window
+        self._tape = tape
         self._wall_offset = wall_offset
         self._on_closed = on_closed
         self._live: dict[str, RequestTimeline] = {}
@@ -70,6 +76,7 @@ class RequestBook:
         self._generated = metrics.generated_tokens.at()
         self._computed = metrics.prompt_tokens.at("computed")
         self._recomputed_prompt = metrics.prompt_tokens.at("recomputed")
+        self._attributed = [(cause, metrics.attributed.at(cause)) for cause in CAUSES]
 
     # --- reading ---
 
@@ -100,6 +107,24 @@ class RequestBook:
         self._live[timeline.request_id] = timeline
         self._received(timeline.arrival)
 
+    def encoded(self, request_id: str, t: float) -> None:
+        timeline = self._live.get(request_id)
+        if timeline is not None:
+            timeline.encoded = t
+
+    def taken(self, request_id: str, interval: Interval, detokenize_s: float) -> None:
+        timeline = self._live.get(request_id) or self._sending.get(request_id)
+        if timeline is None or timeline.taken is not None:
+            return
+        timeline.taken = interval
+        timeline.detokenize_s = detokenize_s
+        self._answered(timeline, interval.start)
+
+    def send_blocked(self, request_id: str, interval: Interval) -> None:
+        timeline = self._live.get(request_id) or self._sending.get(request_id)
+        if timeline is not None:
+            timeline.blocked.append(interval)
+
     def sent_first(self, request_id: str, t: float) -> None:
         timeline = self._live.get(request_id) or self._sending.get(request_id)
         if timeline is None or not timeline.stream or timeline.sent_first is not None:
@@ -112,8 +137,16 @@ class RequestBook:
         if timeline is not None:
             timeline.sent_last = t
             self._close(timeline)
-        elif request_id in self._live:
-            self._live[request_id].sent_last = t
+            return
+        timeline = self._live.get(request_id)
+        if timeline is not None and timeline.sent_last is None:
+            timeline.sent_last = t
+            self._answered(timeline, t)
+
+    def _answered(self, timeline: RequestTimeline, t: float) -> None:
+        """Whatever the engine does for it after `t` concerns nobody: a stop string was found, or the client left."""
+        if timeline.share is not None and timeline.ended is None:
+            timeline.share.limit = min(timeline.share.limit, t)
 
     def ended_outside(
         self, request_id: str, outcome: Outcome, t: float, *, error_type: str = "", message: str = ""
@@ -134,11 +167,14 @@ class RequestBook:
         timeline.num_prompt_tokens = event.num_prompt_tokens
         timeline.max_tokens = event.max_tokens
         timeline.first_seq = event.seq
+        timeline.share = EngineShare(self._tape)
 
     def on_queued(self, event: RequestQueued) -> None:
         if timeline := self._known(event.request_id):
             before = timeline.state
             timeline.queued(event.t)
+            if timeline.share is not None:
+                timeline.share.queued(event.t)
             self._moved(before, timeline.state)
 
     def on_scheduled(self, event: RequestScheduled) -> None:
@@ -146,6 +182,8 @@ class RequestBook:
             before = timeline.state
             timeline.first_step = event.step
             timeline.scheduled(event.t, event.num_cached_tokens)
+            if timeline.share is not None:
+                timeline.share.scheduled(event.t)
             self._moved(before, timeline.state)
             self._metrics.prompt_tokens.at("cached").inc(event.num_cached_tokens)
 
@@ -158,7 +196,7 @@ class RequestBook:
         if event.why:
             self._metrics.prefix_misses.at(event.why).inc()
         if timeline := self._known(event.request_id):
-            timeline.prefix_why = event.why
+            timeline.lookup = event
 
     def on_chunk(self, event: RequestChunk) -> None:
         if event.num_recomputed:
@@ -166,6 +204,7 @@ class RequestBook:
             self._window.at(event.t).recomputed_tokens += event.num_recomputed
         if timeline := self._known(event.request_id):
             timeline.add_chunk(event)
+            self._share_chunk(timeline, event)
             num_prompt = timeline.num_prompt_tokens
             self._computed.inc(fresh_prompt_tokens(event, num_prompt))
             recomputed_end = min(event.start + event.num_recomputed, num_prompt)
@@ -175,6 +214,8 @@ class RequestBook:
         if timeline := self._known(event.request_id):
             is_first = timeline.first_token is None
             timeline.choice(event.index).first_token = event.t
+            if timeline.share is not None:
+                timeline.share.decodes(event.index, event.t)
             if is_first and not timeline.stream:
                 self._observe_ttft(timeline, event.t)
 
@@ -204,18 +245,26 @@ class RequestBook:
         if timeline := self._known(event.request_id):
             before = timeline.state
             timeline.preempted(event)
+            if timeline.share is not None:
+                timeline.share.rests(event.index, event.t, waits=timeline.waiting_since is not None)
             self._moved(before, timeline.state)
 
     def on_resumed(self, event: RequestResumed) -> None:
         if timeline := self._known(event.request_id):
             before = timeline.state
             timeline.resumed(event)
+            if timeline.share is not None:
+                num_output = timeline.choice(event.index).num_tokens
+                num_missing = timeline.num_prompt_tokens + num_output - event.num_cached_tokens
+                timeline.share.resumed(event.index, event.t, decodes=num_output > 0 and num_missing == 1)
             self._moved(before, timeline.state)
 
     def on_sequence_finished(self, event: SequenceFinished) -> None:
         if timeline := self._known(event.request_id):
             before = timeline.state
             timeline.choice_finished(event.index, event.finish_reason, event.t)
+            if timeline.share is not None:
+                timeline.share.rests(event.index, event.t, waits=timeline.waiting_since is not None)
             self._moved(before, timeline.state)
 
     def on_rejected(self, event: RequestRejected) -> None:
@@ -240,6 +289,21 @@ class RequestBook:
         if timeline := self._known(event.request_id):
             _last_event(timeline, event)
             self._end(timeline, Outcome.ABORTED, event.t, "abort", message=event.reason)
+
+    def _share_chunk(self, timeline: RequestTimeline, event: RequestChunk) -> None:
+        step = self._tape.step(event.step)
+        if timeline.share is None or step is None:
+            return
+        num_output = timeline.choice(event.index).num_tokens
+        num_known = timeline.num_prompt_tokens + num_output
+        timeline.share.computes(
+            step,
+            event.index,
+            num_tokens=event.num_tokens,
+            num_recomputed=event.num_recomputed,
+            # with outputs, the newest token that alone is missing is a decode
+            is_last=event.start + event.num_tokens >= num_known - (num_output > 0),
+        )
 
     # --- the three moves ---
 
@@ -271,6 +335,8 @@ class RequestBook:
     ) -> None:
         before = timeline.state
         timeline.end(outcome, t, finish_reason=finish_reason, error_type=error_type, message=message)
+        if timeline.share is not None:
+            timeline.share.settle(t)
         self._moved(before, timeline.state)
         del self._live[timeline.request_id]
         self._window.at(t).requests_ended += 1
@@ -294,9 +360,17 @@ class RequestBook:
         wall = self._wall(timeline)
         if timeline.e2e_s is not None:
             self._metrics.duration.at().observe(timeline.e2e_s, trace_id=timeline.trace_id, wall=wall)
+            self._attribute(timeline, wall)
         if timeline.outcome is Outcome.FINISHED and timeline.tpot_s is not None:
             self._metrics.tpot.at().observe(timeline.tpot_s, trace_id=timeline.trace_id, wall=wall)
         self._remember(timeline)
+
+    def _attribute(self, timeline: RequestTimeline, wall: float) -> None:
+        seconds = attribution_of(timeline, now=0.0)
+        residual = max(0.0, seconds["unattributed"])
+        self._metrics.unattributed.at().observe(residual, trace_id=timeline.trace_id, wall=wall)
+        for cause, series in self._attributed:
+            series.inc(max(0.0, seconds[cause]))
 
     def _remember(self, timeline: RequestTimeline) -> None:
         if len(self.recent) == self.recent.maxlen:

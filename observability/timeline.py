@@ -11,14 +11,19 @@
                 `stall` is the largest gap
     TPOT        (E2E - TTFT) / (n - 1), n the tokens of the longest choice (choices decode side by side); None if n < 2
     E2E         arrival -> last byte handed to the transport; the terminal event where no service stands in between
+    cause       observability/attribution.py splits E2E into exclusive causes
 
 All stamps are monotonic seconds of one machine.
 """
 
 import enum
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
-from engine.events import RequestChunk, RequestPreempted, RequestResumed, RequestTokens
+from engine.events import PrefixLookup, RequestChunk, RequestPreempted, RequestResumed, RequestTokens
+
+if TYPE_CHECKING:
+    from observability.attribution import EngineShare
 
 FIRST_MARK_EVERY = 32
 MAX_MARKS = 128
@@ -123,6 +128,13 @@ class Preemption:
     num_recompute_tokens: int = 0
 
 
+class Interval(NamedTuple):
+    """Monotonic seconds."""
+
+    start: float
+    end: float
+
+
 @dataclass(slots=True)
 class RequestTimeline:
     """Stamps of one request as they come in; the quantities of the module docstring as properties.
@@ -132,6 +144,12 @@ class RequestTimeline:
         in_engine: whether the engine has taken note of it.
         first_seq, last_seq: numbers of its first and its terminal event; 0 for what happened outside the engine.
         first_step, last_step: engine steps of its first admission and of its terminal event; 0 likewise.
+        encoded: when its prompt was token ids.
+        taken: when the service turned its last tokens into text.
+        detokenize_s: all the time that this took, over all its tokens.
+        blocked: writes of its answer that a slow reader held up.
+        share: its time in the engine by cause; None until the engine has taken note of it.
+        lookup: what was found in the prefix cache; None until it was looked up.
     """
 
     request_id: str
@@ -146,7 +164,8 @@ class RequestTimeline:
     max_tokens: int = 0
     num_cached_tokens: int = 0
     num_preemptions: int = 0
-    prefix_why: str = ""
+    lookup: PrefixLookup | None = None
+    share: "EngineShare | None" = None
     chunks: list[Chunk] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
     preemptions: list[Preemption] = field(default_factory=list)
@@ -157,6 +176,10 @@ class RequestTimeline:
     waiting_since: float | None = None
     first_scheduled: float | None = None
     choices: dict[int, ChoiceTimeline] = field(default_factory=dict)
+    encoded: float | None = None
+    taken: Interval | None = None
+    detokenize_s: float = 0.0
+    blocked: list[Interval] = field(default_factory=list)
     sent_first: float | None = None
     sent_last: float | None = None
     ended: float | None = None
@@ -295,8 +318,12 @@ class RequestTimeline:
         return max(gaps) if gaps else None
 
     @property
+    def end_of_life(self) -> float | None:
+        return self.sent_last if self.sent_last is not None else self.ended
+
+    @property
     def e2e_s(self) -> float | None:
-        return _interval(self.arrival, self.sent_last if self.sent_last is not None else self.ended)
+        return _interval(self.arrival, self.end_of_life)
 
     @property
     def tpot_s(self) -> float | None:
@@ -304,6 +331,15 @@ class RequestTimeline:
         if n < 2 or self.e2e_s is None or self.ttft_s is None:
             return None
         return (self.e2e_s - self.ttft_s) / (n - 1)
+
+    @property
+    def prefix_why(self) -> str:
+        """Why not more of the prompt was found in the prefix cache; "" if all was, or it wasn't looked up."""
+        return self.lookup.why if self.lookup is not None else ""
+
+    def blocked_between(self, start: float, end: float) -> float:
+        """Return how much of start..end a slow reader held up."""
+        return sum(max(0.0, min(end, blocked.end) - max(start, blocked.start)) for blocked in self.blocked)
 
     @property
     def num_computed_tokens(self) -> int:

@@ -22,6 +22,7 @@ from bootstrap import ROOT, end_on_signals, fail, reexec_inside
 from build_kernels import build_kernels
 from children import EXIT_USAGE, Child, StartError, free_ports
 from preflight import HOST, check_model, check_ports, key_file
+from prometheus_child import prometheus_child
 from smoke import run_smoke
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
@@ -129,16 +130,16 @@ def build_stack(args: argparse.Namespace, artifacts: Path) -> tuple[list[Child],
         )
     binary = None if args.no_prometheus else shutil.which("prometheus")
     if binary:
-        from observability.prometheus_config import render_prometheus_config
-
         urls["prometheus"] = f"http://{HOST}:{args.prometheus_port}"
-        config = artifacts / "prometheus.yml"
-        config.write_text(render_prometheus_config(service_address=f"{HOST}:{args.port}"))
-        command = [binary, f"--config.file={config}", f"--web.listen-address={HOST}:{args.prometheus_port}"]
-        command += [f"--storage.tsdb.path={artifacts / 'prometheus-data'}", "--storage.tsdb.retention.time=2d"]
-        command += ["--enable-feature=exemplar-storage"]
         children.append(
-            Child("prometheus", command, f"{urls['prometheus']}/-/ready", logs / "prometheus.log", required=False)
+            prometheus_child(
+                binary,
+                listen_address=f"{HOST}:{args.prometheus_port}",
+                service_address=f"{HOST}:{args.port}",
+                key_path=key_file(args.engine_flags),
+                artifacts=artifacts,
+                logs=logs,
+            )
         )
     return children, urls
 

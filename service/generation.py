@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
+from typing import Protocol
 
+from engine.clock import Clock
 from engine.errors import InvalidRequestError, PellucidError, RequestFailedError
 from engine.messages import ChoiceOutput, TokenLogprobs
 from engine.sequence import EngineRequest
@@ -73,12 +75,20 @@ class _Choice:
         self.finished = False
 
 
+class AnswerTaken(Protocol):
+    """Told once of each request whose last outputs were turned into text, from `start` to `end` (monotonic seconds)."""
+
+    def __call__(self, request_id: str, start: float, end: float, *, detokenize_s: float) -> None: ...
+
+
 class Generation:
     """A running call, as an async context manager; leaving it early gives every request up in the engine.
 
     Args:
         engine: where the requests go.
         prompts: at least one.
+        clock: measures what turning tokens into text takes.
+        on_taken: told when a request's answer is complete here.
         on_deltas: sees what `deltas` yields, just before.
 
     Raises (from `deltas`, before or between deltas):
@@ -93,11 +103,16 @@ class Generation:
         engine: Engine,
         prompts: Sequence[Prompt],
         *,
+        clock: Clock,
+        on_taken: AnswerTaken,
         on_deltas: Callable[[Sequence[Delta]], None] | None = None,
     ) -> None:
         self._on_deltas = on_deltas
         self._engine = engine
         self._prompts = prompts
+        self._now = clock.now
+        self._on_taken = on_taken
+        self._detokenize_s = dict.fromkeys((prompt.request.request_id for prompt in prompts), 0.0)
         self._source: OutputStream | None = None
         self._choices: dict[str, list[_Choice]] = {}
         self._cached: dict[str, int] = {}
@@ -153,11 +168,7 @@ class Generation:
         """Yield what each step added, until every choice has its finish reason."""
         assert self._source is not None, "not entered"
         async for outputs in self._source:
-            deltas = []
-            for output in outputs:
-                choice = self._choices[output.request_id][output.index]
-                if not choice.finished:
-                    deltas.append(self._take(choice, output))
+            deltas = self._take_all(outputs)
             if deltas:
                 if self._on_deltas is not None:
                     self._on_deltas(deltas)
@@ -165,6 +176,22 @@ class Generation:
             if not self._num_open:
                 return
         raise RequestCancelledError("the request was cancelled")
+
+    def _take_all(self, outputs: Sequence[ChoiceOutput]) -> list[Delta]:
+        """Turn what came of one request into deltas, and say when its answer is complete with them, or broken off."""
+        start, num_open = self._now(), self._num_open
+        request_id = outputs[0].request_id
+        choices = self._choices[request_id]
+        try:
+            deltas = [self._take(choices[o.index], o) for o in outputs if not choices[o.index].finished]
+        except PellucidError:
+            self._on_taken(request_id, start, self._now(), detokenize_s=self._detokenize_s[request_id])
+            raise
+        end = self._now()
+        self._detokenize_s[request_id] += end - start
+        if self._num_open < num_open and all(choice.finished for choice in choices):
+            self._on_taken(request_id, start, end, detokenize_s=self._detokenize_s[request_id])
+        return deltas
 
     def _take(self, choice: _Choice, output: ChoiceOutput) -> Delta:
         """Turn one output into a delta; a stop string found here ends the choice in the engine too."""

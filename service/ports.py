@@ -1,6 +1,6 @@
 """What the service needs of its neighbours, as types; the composition root brings the real ones, tests bring fakes."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Protocol
 
 from engine.client import EngineState
@@ -65,6 +65,12 @@ class Recorder(Protocol):
     def request_abandoned(self, request_id: str, reason: str) -> None: ...
 
     def rejected(self, error_type: str) -> None: ...
+
+    def request_encoded(self, request_id: str, t: float) -> None: ...
+
+    def answer_taken(self, request_id: str, start: float, end: float, *, detokenize_s: float = 0.0) -> None: ...
+
+    def send_blocked(self, request_ids: Iterable[str], start: float, end: float) -> None: ...
 
     def sent_first(self, request_id: str, t: float) -> None: ...
 

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Protocol
 
 from starlette.types import Receive, Scope, Send
 
@@ -45,6 +46,14 @@ class Silence:
     filler: Callable[[], bytes] | None = None
 
 
+class Transfer(Protocol):
+    """Told of each write that is done."""
+
+    def wrote(self, start: float, end: float, *, is_last: bool) -> None:
+        """A frame was handed to the transport; monotonic seconds. With the last one the answer is complete."""
+        ...
+
+
 def data_frame(payload: bytes) -> bytes:
     """Return one event with a one-line payload (JSON escapes line ends)."""
     return b"data: " + payload + b"\n\n"
@@ -61,14 +70,22 @@ class EventStream:
         silence: what to send when the source is silent.
         clock: measures silence.
         headers: on top of the usual ones.
+        transfer: told of each write.
     """
 
     def __init__(
-        self, frames: AsyncGenerator[bytes, None], *, silence: Silence, clock: Clock, headers: Headers | None = None
+        self,
+        frames: AsyncGenerator[bytes, None],
+        *,
+        silence: Silence,
+        clock: Clock,
+        headers: Headers | None = None,
+        transfer: Transfer | None = None,
     ) -> None:
         self._frames = frames
         self._silence = silence
         self._clock = clock
+        self._transfer = transfer
         self._headers = [*_HEADERS, *(headers or ())]
         self._is_sending = False
         self._last_write = self._last_frame = clock.now()
@@ -93,11 +110,17 @@ class EventStream:
     async def _write(self, send: Send) -> None:
         async for frame in self._frames:
             self._is_sending = True
+            begun = self._clock.now()
             await send({"type": "http.response.body", "body": frame, "more_body": True})
             self._is_sending = False
             self._last_write = self._last_frame = self._clock.now()
+            if self._transfer is not None:
+                self._transfer.wrote(begun, self._last_write, is_last=False)
         self._is_sending = True
+        begun = self._clock.now()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+        if self._transfer is not None:
+            self._transfer.wrote(begun, self._clock.now(), is_last=True)
 
     async def _break_silence(self, send: Send) -> None:
         """Write between the writer's frames, never inside one and never while it is held up by a slow reader."""

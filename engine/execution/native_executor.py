@@ -20,7 +20,7 @@ class NativeExecutor:
     """Run a decoder with our own kernels over weights in the file's precision.
 
     A row's result depends on neither the other rows, the chunking, the number of threads, the blocks nor the schedule:
-    equal requests give equal bits. Between instruction sets results differ by rounding.
+    equal requests give equal bits. Between instruction sets results differ by rounding; `amx` has the bits of `avx512`.
 
     Numerics: Q4_0, Q4_1 and Q8_0 matrices stay as they are, and are multiplied in integers with activations quantised
     to 8 bits for each block of 32, blocks summed in float32. F16 and BF16 matrices stay as they are and are multiplied
@@ -37,7 +37,7 @@ class NativeExecutor:
         max_tokens: most tokens of one step.
         max_positions: most tokens of one sequence.
         threads: compute threads, the calling one included.
-        instruction_set: `auto`, `avx512`, `avx2` or `portable`.
+        instruction_set: `auto`, `amx`, `avx512`, `avx2` or `portable`.
         exact: dequantise every weight to float32, the reference precision.
         kv_dtype: of the KV cache. int8 has one scale for each token and KV head, of keys and of values. The pool takes
             memory as its blocks are first used.

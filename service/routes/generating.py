@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from engine.errors import InvalidRequestError, PellucidError, RequestFailedError
 from engine.messages import EngineInfo
 from observability.span_facts import Answered, GenerationFacts
+from service.delivery import Delivery
 from service.disconnect import unless_disconnected
 from service.errors import encode_error
 from service.generation import Generation, Prompt
@@ -118,7 +119,7 @@ class GeneratingRoute(Generic[R]):
                     stream=request.stream,
                     arrival=arrival,
                 )
-            stack.callback(self._sent_last, opening.request_ids)
+            stack.callback(self._give_up, opening.request_ids)
             exchange = _Exchange(scope, receive, send, context, parsed.ignored)
             await self._serve(request, opening, exchange)
 
@@ -143,21 +144,31 @@ class GeneratingRoute(Generic[R]):
         """Run an opened request; until the engine has it, every end of it is told to the recorder here."""
         with self._ends_told(opening.request_ids):
             call = await unless_disconnected(self._api.prepare(request, opening), exchange.receive)
+            services = self._services
+            encoded = services.clock.now()
+            for request_id in opening.request_ids:
+                services.recorder.request_encoded(request_id, encoded)
             transcript = Transcript()
-            keeps_content = self._services.settings.log_content
             generation = Generation(
-                self._services.engine, call.prompts, on_deltas=transcript.add if keeps_content else None
+                services.engine,
+                call.prompts,
+                clock=services.clock,
+                on_taken=services.recorder.answer_taken,
+                on_deltas=transcript.add if services.settings.log_content else None,
             )
             await generation.start()
         async with generation:
-            wants_timings = self._services.settings.timings if request.timings is None else request.timings
+            wants_timings = services.settings.timings if request.timings is None else request.timings
+            delivery = Delivery(services.recorder, opening.request_ids)
             try:
                 if request.stream:
-                    await self._stream(call, generation, exchange, wants_timings=wants_timings)
+                    await self._stream(call, generation, exchange, delivery, wants_timings=wants_timings)
                 else:
-                    await self._send_whole(call, generation, exchange, wants_timings=wants_timings)
+                    await self._send_whole(call, generation, exchange, delivery, wants_timings=wants_timings)
             finally:
                 self._tell_tracing(opening.request_ids, call.answer_id, transcript)
+                if delivery.completed is not None:
+                    self._sent_last(opening.request_ids, delivery.completed)
 
     def _tell_tracing(self, request_ids: Sequence[str], answer_id: str, transcript: Transcript) -> None:
         """Say what the answer was, before the engine's last event or the last byte closes the request."""
@@ -179,13 +190,16 @@ class GeneratingRoute(Generic[R]):
                 recorder.request_abandoned(request_id, "client_gone")
             raise
 
-    async def _stream(self, call: Call, generation: Generation, exchange: "_Exchange", *, wants_timings: bool) -> None:
+    async def _stream(
+        self, call: Call, generation: Generation, exchange: "_Exchange", delivery: Delivery, *, wants_timings: bool
+    ) -> None:
         settings = self._services.settings
         stream = EventStream(
             self._frames(call, generation, exchange.context, wants_timings=wants_timings),
             silence=Silence(settings.keep_alive_s, settings.filler_s, call.answer.filler),
             clock=self._services.clock,
             headers=exchange.headers,
+            transfer=delivery,
         )
         await stream(exchange.scope, exchange.receive, exchange.send)
 
@@ -220,13 +234,15 @@ class GeneratingRoute(Generic[R]):
             yield data_frame(encode_error(RequestFailedError("the server failed"), request_id=context.request_id))
 
     async def _send_whole(
-        self, call: Call, generation: Generation, exchange: "_Exchange", *, wants_timings: bool
+        self, call: Call, generation: Generation, exchange: "_Exchange", delivery: Delivery, *, wants_timings: bool
     ) -> None:
         await unless_disconnected(_gather(call.answer, generation), exchange.receive)
         body = call.answer.body(generation.usage, self._extras(call, generation, wants_timings))
         response = Response(body, media_type="application/json")
         response.raw_headers.extend(exchange.headers)
+        begun = self._services.clock.now()
         await response(exchange.scope, exchange.receive, exchange.send)
+        delivery.wrote(begun, self._services.clock.now(), is_last=True)
 
     def _extras(self, call: Call, generation: Generation, wants_timings: bool) -> dict[str, Any]:
         if not wants_timings:
@@ -239,10 +255,13 @@ class GeneratingRoute(Generic[R]):
             unsent.discard(request_id)
             self._services.recorder.sent_first(request_id, now)
 
-    def _sent_last(self, request_ids: Sequence[str]) -> None:
-        now = self._services.clock.now()
+    def _sent_last(self, request_ids: Sequence[str], t: float) -> None:
         for request_id in request_ids:
-            self._services.recorder.sent_last(request_id, now)
+            self._services.recorder.sent_last(request_id, t)
+
+    def _give_up(self, request_ids: Sequence[str]) -> None:
+        """Whatever has not been sent by now never will be."""
+        self._sent_last(request_ids, self._services.clock.now())
 
 
 @dataclass(frozen=True)

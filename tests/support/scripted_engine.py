@@ -39,6 +39,7 @@ class ScriptedEngine:
         policy: of the scheduler.
         runner: a real executor and sampler instead of the scripted ones.
         blocks_class, scheduler_class: what to build it from, for mutants.
+        clock: of the engine, a plain manual one if not given.
         check_every_event: feed the trace checker; off where only speed is measured.
     """
 
@@ -60,6 +61,7 @@ class ScriptedEngine:
         scheduler_class: type[Scheduler] = Scheduler,
         check_every_event: bool = True,
         eos_token_ids: tuple[int, ...] = (EOS,),
+        clock: ManualClock | None = None,
         **settings: object,
     ) -> None:
         self.config = SchedulerConfig(
@@ -70,7 +72,7 @@ class ScriptedEngine:
             max_model_len=max_model_len,
             **settings,  # type: ignore[arg-type]
         )
-        self.clock = ManualClock(1.0)
+        self.clock = clock if clock is not None else ManualClock(1.0)
         log = EventLog(self.clock)
         self.blocks = blocks_class(self.config, log)
         self.scheduler = scheduler_class(self.config, self.blocks, log, eos_token_ids, policy=policy)

@@ -51,10 +51,10 @@ inline void tile_zero() {
   asm volatile("tilezero %%tmm%c0" : : "i"(TILE));
 }
 
-// TILE += signed bytes of X times unsigned bytes of W, four at a time, in 32 bits.
+// TILE += signed bytes of X times signed bytes of W, four at a time, in 32 bits.
 template <int TILE, int X, int W>
 inline void tile_add_products() {
-  asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(TILE), "i"(X), "i"(W));
+  asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(TILE), "i"(X), "i"(W));
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ PELLUCID_EXPORT int32_t pellucid_quantize_row(const char* instruction_set, const
   return guarded(message, size, [&] {
     const OwnedRows rows(1, num_inputs);
     kernels_of(instruction_set).quantize_row(x, num_inputs, rows.view, 0);
-    for (int i = 0; i < num_inputs; ++i) values[i] = rows.view.values[i / 4 * kRowGroup * 4 + i % 4];
+    for (int i = 0; i < num_inputs; ++i) values[i] = rows.view.values[i / kBlock * kBlock * kRowGroup + i % kBlock];
     for (int b = 0; b < num_inputs / kBlock; ++b) {
       scales[b] = rows.view.scales[b * kRowGroup];
       sums[b] = rows.view.sums[b * kRowGroup];

@@ -44,15 +44,15 @@ struct PackedMatrix {
 static inline int num_panels(const PackedMatrix& w) { return (w.num_outputs + kPanel - 1) / kPanel; }
 static inline int num_blocks(const PackedMatrix& w) { return w.num_inputs / kBlock; }
 
-constexpr int kRowGroup = 8;  // rows of activations that lie interleaved
+constexpr int kRowGroup = 16;  // rows of activations that lie together
 
-// Activations in 8 bits with one scale per row and block of 32. Eight rows lie interleaved, so that a tile reads them
-// from one address. The last group may have unused places.
+// Activations in 8 bits with one scale per row and block of 32. A block of sixteen rows lies in one piece, so that a tile
+// reads it from one address. The last group may have unused places.
 struct QuantizedRows {
-  int8_t* values;        // [group][block][8][8 rows][4]: inputs 4j..4j+3
-  float* scales;         // [group][block][8 rows]
-  float* sums;           // [group][block][8 rows]: scale * sum of the block's values
-  int32_t* corrections;  // [group][block][8 rows]: -128 * sum of the block's values
+  int8_t* values;        // [group][block][16 rows][32]
+  float* scales;         // [group][block][16 rows]
+  float* sums;           // [group][block][16 rows]: scale * sum of the block's values
+  int32_t* corrections;  // [group][block][16 rows]: -128 * sum of the block's values
 };
 
 constexpr int kMaxAttentionRows = 64;  // most num_queries * group of a task

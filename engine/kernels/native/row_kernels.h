@@ -82,10 +82,12 @@ void quantize_row(const float* x, int num_inputs, const QuantizedRows& out, int 
     const float largest = largest_magnitude(x + b * kBlock);
     // The reciprocal of a tiny maximum would overflow; such a block is zero to every practical purpose.
     const float inverse = largest > 1e-30f ? 127.0f / largest : 0.0f;
-    int8_t values[kBlock] = {};
-    const int32_t sum = largest == largest ? round_block(x + b * kBlock, inverse, values) : 0;
-    for (int j = 0; j < kBlock / 4; ++j) {
-      std::memcpy(out.values + ((first_block + b) * kBlock / 4 + j) * kRowGroup * 4 + place * 4, values + 4 * j, 4);
+    int8_t* values = out.values + at * kBlock;
+    int32_t sum = 0;
+    if (largest == largest) {
+      sum = round_block(x + b * kBlock, inverse, values);
+    } else {
+      std::memset(values, 0, kBlock);
     }
     out.scales[at] = largest / 127.0f;
     out.sums[at] = largest / 127.0f * float(sum);

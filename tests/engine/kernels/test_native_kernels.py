@@ -71,6 +71,15 @@ def test_matmul_row_has_the_same_bits_in_any_company(kernels: NativeKernels, enc
             assert np.array_equal(part, together[first : first + count]), (first, count)
 
 
+@pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("inputs", [32, 2048, 2080, 4128])
+def test_amx_gives_the_bits_of_avx512(encoding: str, inputs: int) -> None:
+    library = library_for("amx")
+    x, weights = noise(41, inputs), quantized(noise(35, inputs, seed=1), encoding)
+    tiles, single = (NativeKernels(library, name).matmul(x, weights, encoding=encoding) for name in ("amx", "avx512"))
+    assert np.array_equal(tiles, single)
+
+
 @pytest.mark.parametrize("encoding", ["F16", "BF16", "Q4_0", "Q4_1", "Q8_0"])
 def test_packing_changes_no_value(encoding: str) -> None:
     weights = quantized(noise(35, 64) * 3, encoding)

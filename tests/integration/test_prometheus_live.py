@@ -1,0 +1,219 @@
+"""A real Prometheus over a real server under load: every query and rule of ours returns data, exemplars lead to traces,
+and a killed engine raises its alerts."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from observability.grafana.panels import ROWS
+from observability.prometheus_config import render_prometheus_config, rule_files
+from tests.support.http_calls import CHAT, chat, post
+from tests.support.promql import rules, selectors
+from tests.support.serve_process import ServeProcess
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed"),
+]
+SCRAPE_INTERVAL_S = 0.5
+RATE_WINDOW = "20s"
+TIMEOUT_S = 60.0
+PROMPT = "Tell me about the sea. " * 8
+
+
+class Prometheus:
+    """A running Prometheus; `url` is where its API answers."""
+
+    def __init__(self, folder: Path, *, service_url: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.url = f"http://{address}"
+        self._client = httpx.Client(timeout=TIMEOUT_S)
+        quick = folder / "alerts.yml"  # the shipped alerts, told to fire at the next evaluation
+        quick.write_text(re.sub(r"for: \w+", "for: 500ms", rule_files()[1].read_text()))
+        config = folder / "prometheus.yml"
+        config.write_text(
+            render_prometheus_config(
+                service_address=service_url.removeprefix("http://"),
+                scrape_interval_s=SCRAPE_INTERVAL_S,
+                rules=[rule_files()[0], quick],
+            )
+        )
+        command = ["prometheus", f"--config.file={config}", f"--web.listen-address={address}"]
+        command += [f"--storage.tsdb.path={folder / 'data'}", "--enable-feature=exemplar-storage"]
+        with (folder / "prometheus.log").open("w") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        self.wait_for("it answers", lambda: _answers(f"{self.url}/-/ready"))
+
+    def get(self, path: str, **parameters: str) -> Any:
+        response = self._client.get(f"{self.url}/api/v1/{path}", params=parameters)
+        assert response.status_code == 200, response.text
+        return response.json()["data"]
+
+    def samples(self, expr: str) -> list[Any]:
+        result: list[Any] = self.get("query", query=expr)["result"]
+        return result
+
+    def firing(self) -> set[str]:
+        return {alert["labels"]["alertname"] for alert in self.get("alerts")["alerts"] if alert["state"] == "firing"}
+
+    def wait_for(self, what: str, holds: Callable[[], bool]) -> None:
+        pause = threading.Event()
+        deadline = time.monotonic() + TIMEOUT_S
+        while not holds():
+            assert time.monotonic() < deadline, f"never: {what}"
+            pause.wait(0.1)
+
+    def close(self) -> None:
+        self._client.close()
+        self._process.terminate()
+        self._process.wait(TIMEOUT_S)
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[ServeProcess]:
+    flags = ("--model", "random:tiny", "--threads", "1", "--max-num-seqs", "8", "--block-size", "8")
+    process = ServeProcess(*flags, "--num-kv-blocks", "96")
+    try:
+        process.wait_ready()
+        yield process
+    finally:
+        process.close()
+
+
+@pytest.fixture(scope="module")
+def prometheus(served: ServeProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """Prometheus after some seconds of mixed load: streams and not, shared prefixes, refusals, preemptions."""
+    running = Prometheus(tmp_path_factory.mktemp("prometheus"), service_url=served.url)
+    try:
+        with _Load(served.url):
+            running.wait_for("some scrapes under load", lambda: _num_scrapes(running) >= 8)
+            running.wait_for("recorded ratios", lambda: bool(running.samples("instance:pellucid_errors:ratio_rate6h")))
+        yield running
+    finally:
+        running.close()
+
+
+class _Load:
+    """Clients that ask on and on in threads until the block ends."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._stop = threading.Event()
+        self._pool = ThreadPoolExecutor(4)
+
+    def _client(self, number: int) -> None:
+        turn = 0
+        while not self._stop.is_set():
+            turn += 1
+            body = chat(PROMPT + str(turn), max_tokens=40, ignore_eos=True, stream=turn % 2 == 0)
+            assert post(self._url, CHAT, body).status_code == 200
+            if number == 0:
+                assert post(self._url, CHAT, {"messages": []}).status_code == 400
+
+    def __enter__(self) -> None:
+        self._running = [self._pool.submit(self._client, number) for number in range(4)]
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        for running in self._running:
+            running.result(TIMEOUT_S)
+        self._pool.shutdown()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=TIMEOUT_S).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def _num_scrapes(prometheus: Prometheus) -> int:
+    result = prometheus.samples('sum_over_time(up{job="pellucid"}[5m])')
+    return int(float(result[0]["value"][1])) if result else 0
+
+
+def _filled_in(expr: str) -> str:
+    return expr.replace("$instance", ".*").replace("$__rate_interval", RATE_WINDOW)
+
+
+def test_every_grafana_query_returns_data(prometheus: Prometheus) -> None:
+    queries = [query.expr for row in ROWS for panel in row.panels for query in panel.queries]
+
+    assert [expr for expr in queries if not prometheus.samples(_filled_in(expr))] == []
+
+
+def test_every_rule_is_evaluated_without_error(prometheus: Prometheus) -> None:
+    groups = prometheus.get("rules")["groups"]
+    evaluated = {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
+
+    assert set(evaluated.values()) == {"ok"}
+    assert len(evaluated) == len(rules("alerts.yml")) + len(rules("recording_rules.yml"))
+
+
+def test_every_recording_rule_returns_data(prometheus: Prometheus) -> None:
+    names = [rule["record"] for rule in rules("recording_rules.yml")]
+
+    assert [name for name in names if not prometheus.samples(name)] == []
+
+
+def test_every_series_an_alert_looks_at_exists(prometheus: Prometheus) -> None:
+    looked_at = {name + matchers for rule in rules("alerts.yml") for name, matchers in selectors(rule["expr"])}
+
+    assert [selector for selector in sorted(looked_at) if not prometheus.samples(selector)] == []
+
+
+def test_nothing_fires_on_a_healthy_server(prometheus: Prometheus) -> None:
+    slow_here = {
+        "PellucidTtftBurnFast",
+        "PellucidTtftBurnSlow",
+        "PellucidQueueOld",
+    }  # a machine that runs other tests too
+
+    assert prometheus.firing() - slow_here == set()
+
+
+def test_exemplars_come_back_and_their_traces_resolve(prometheus: Prometheus, served: ServeProcess) -> None:
+    found = prometheus.get(
+        "query_exemplars",
+        query="pellucid_time_to_first_token_seconds_bucket",
+        start=str(time.time() - 600),
+        end=str(time.time() + 10),
+    )
+    trace_ids = {exemplar["labels"]["trace_id"] for series in found for exemplar in series["exemplars"]}
+
+    assert trace_ids
+    for trace_id in trace_ids:
+        answer = httpx.get(f"{served.url}/telemetry/traces/{trace_id}", timeout=TIMEOUT_S)
+        assert answer.status_code == 200, answer.text
+
+
+def test_killed_engine_raises_its_alerts_and_clears_them_when_it_is_back(
+    prometheus: Prometheus, served: ServeProcess
+) -> None:
+    for _ in range(2):
+        os.kill(_engine_pid(served), signal.SIGKILL)
+        prometheus.wait_for("engine down", lambda: "PellucidEngineDown" in prometheus.firing())
+        served.wait_ready()
+    prometheus.wait_for("restarts seen", lambda: "PellucidEngineRestarting" in prometheus.firing())
+    prometheus.wait_for("engine up again", lambda: "PellucidEngineDown" not in prometheus.firing())
+
+
+def _engine_pid(served: ServeProcess) -> int:
+    """Return the child of the service that runs the engine."""
+    children = Path(f"/proc/{served.process.pid}/task/{served.process.pid}/children").read_text().split()
+    engines = [int(pid) for pid in children if b"engine" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert len(engines) == 1, children
+    return engines[0]
