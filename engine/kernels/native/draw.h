@@ -1,6 +1,7 @@
 // The draw of one token from one row of scores: temperature, top-k, top-p, min-p and the inversion of the running sum.
 // The definitions are those of engine/sampling/draw.py; only the few tokens that can be drawn are ever sorted.
 #pragma once
+#include <cstddef>
 #include <vector>
 
 #include "kernel_table.h"
