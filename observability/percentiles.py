@@ -4,8 +4,9 @@ Definition: nearest rank. The q-th percentile of n samples is the smallest sampl
 at or below it, i.e. number ceil(q / 100 * n) in ascending order, counted from 1. It is always one of the samples;
 nothing is interpolated, and percentiles of parts are never averaged or added.
 
-A percentile is only given when at least one sample may lie beyond it: n >= 100 / (100 - q). So p50 needs 2 samples,
-p90 needs 10, p99 needs 100, p99.9 needs 1000; a "p99" of 16 samples would be the maximum under a false name.
+A percentile above the median is only given when at least one sample may lie beyond it: n >= 100 / (100 - q). So p90
+needs 10 samples, p99 needs 100, p99.9 needs 1000; a "p99" of 16 samples would be the maximum under a false name. The
+median claims nothing about a tail: of one sample it is that sample.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ _SCALE = 1000  # percentages are taken to a thousandth, in integers, so that 99.
 def min_samples(q: float) -> int:
     """Return how many samples the q-th percentile needs; raises ValueError unless 0 < q < 100."""
     q_scaled = _scaled(q)
+    if q_scaled <= 50 * _SCALE:
+        return 1
     return -(-100 * _SCALE // (100 * _SCALE - q_scaled))
 
 

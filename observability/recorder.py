@@ -7,6 +7,7 @@ request table say is computed from the event stream alone, once. The stream of e
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -40,17 +41,21 @@ from engine.events import (
     StepFinished,
     StepStarted,
 )
-from observability import report, request_view
+from observability import report, request_form, request_view
 from observability.engine_book import EngineBook
 from observability.engine_tape import EngineTape
 from observability.event_tape import EventTape, Life
 from observability.history import SLIDING_S, history_columns
 from observability.metrics import Metrics
+from observability.request_form import STEPS_SCHEMA, TABLE_SCHEMA, RequestTable
+from observability.request_view import Moment
 from observability.requests import RequestBook
 from observability.stats import SCHEMA, VERSION, Rings, RingStats, Stats, TracingStats, window_stats
 from observability.timeline import Interval, Outcome, RequestTimeline
 from observability.trace_header import TraceHeader, header_of
 from observability.window import Gauges, Window
+
+JsonObject = dict[str, Any]
 
 RECENT_S = 5
 WINDOW_S = 60
@@ -232,28 +237,48 @@ class Recorder:
         body: dict[str, Any] = msgspec.to_builtins(stats)
         return body
 
-    def requests(self) -> dict[str, list[request_view.JsonObject]]:
-        """Return the request table: in flight, oldest first, and recent, newest first."""
-        now = self._clock.now()
-        return {
-            "in_flight": [self._summary(timeline, now) for timeline in self._requests.in_flight()],
-            "recent": [self._summary(timeline, now) for timeline in reversed(self._requests.recent)],
-        }
+    def requests(self, *, num_recent: int | None = None) -> JsonObject:
+        """Return the body of `GET /telemetry/requests` (observability/request_form.py).
 
-    def request(self, request_id: str) -> request_view.JsonObject | None:
-        """Return the timeline of one request, None if it is unknown or forgotten."""
+        Args:
+            num_recent: ended requests at most; all that are kept if None.
+        """
+        moment = self._moment()
+        recent = islice(reversed(self._requests.recent), num_recent)
+        return _builtins(
+            RequestTable(
+                schema=TABLE_SCHEMA,
+                version=request_form.VERSION,
+                t=moment.now + moment.wall_offset,
+                in_flight=[request_view.summary(timeline, moment) for timeline in self._requests.in_flight()],
+                recent=[request_view.summary(timeline, moment) for timeline in recent],
+            )
+        )
+
+    def request(self, request_id: str) -> JsonObject | None:
+        """Return the body of `GET /telemetry/requests/{id}`, None if the request is unknown or forgotten."""
         timeline = self._requests.get(request_id)
         if timeline is None:
             return None
-        return request_view.detail(timeline, now=self._clock.now(), wall_offset=self._wall_offset)
+        if timeline.share is not None and timeline.ended is None:
+            timeline.share.settle(self._engine_tape.latest)
+        return _builtins(request_view.detail(timeline, self._moment()))
 
-    def steps(self, since: int = 0) -> list[dict[str, Any]]:
-        """Return the records of the steps after number `since` that are still kept, oldest first."""
-        return [
-            {**msgspec.to_builtins(event), "started": started}
-            for started, event in self._engine.steps
-            if event.step > since
-        ]
+    def steps(self, since: int = 0, *, limit: int | None = None) -> list[JsonObject]:
+        """Return the records of the newest `limit` steps after number `since` that are still kept, oldest first."""
+        kept = [(started, event) for started, event in self._engine.steps if event.step > since]
+        if limit is not None:
+            kept = kept[max(0, len(kept) - limit) :]
+        return [{**msgspec.to_builtins(event), "started": started} for started, event in kept]
+
+    def step_table(self, since: int, *, limit: int) -> JsonObject:
+        """Return the body of `GET /telemetry/steps`."""
+        return {
+            "schema": STEPS_SCHEMA,
+            "version": request_form.VERSION,
+            "monotonic_origin": self._wall_offset,
+            "steps": self.steps(since, limit=limit),
+        }
 
     def header(self, life: Life, *, num_dropped_events: int = 0) -> TraceHeader | None:
         """Return the header of a trace of one engine life; None if that engine never came so far as to say its sizes.
@@ -341,5 +366,16 @@ class Recorder:
             ),
         )
 
-    def _summary(self, timeline: RequestTimeline, now: float) -> request_view.JsonObject:
-        return request_view.summary(timeline, now=now, wall_offset=self._wall_offset)
+    def _moment(self) -> Moment:
+        started = self._engine.started
+        return Moment(
+            now=self._clock.now(),
+            wall_offset=self._wall_offset,
+            waiting_reason=self._engine.waiting_reason(self._requests.num_waiting),
+            block_size=started.block_size if started is not None else 0,
+        )
+
+
+def _builtins(form: msgspec.Struct) -> JsonObject:
+    body: JsonObject = msgspec.to_builtins(form)
+    return body

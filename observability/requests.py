@@ -350,11 +350,13 @@ class RequestBook:
         if nobody_listens or timeline.sent_last is not None:
             self._close(timeline)
             return
+        timeline.is_sending = True
         self._sending[timeline.request_id] = timeline
         if len(self._sending) > MAX_SENDING:
             self._close(self._sending.pop(next(iter(self._sending))))
 
     def _close(self, timeline: RequestTimeline) -> None:
+        timeline.is_sending = False
         if timeline.stream and timeline.sent_first is None and timeline.first_token is not None:
             self._observe_ttft(timeline, timeline.first_token)
         wall = self._wall(timeline)

@@ -60,11 +60,12 @@ class SpanQueue:
     def add(self, spans: Sequence[ReadableSpan]) -> None:
         """Queue finished spans, as many as there is room for."""
         with self._changed:
+            was_empty = not self._spans
             room = 0 if self._is_closing else self._max_spans - len(self._spans)
             self._spans.extend(spans[:room])
             if len(spans) > room:
                 self._dropped[SHUTDOWN if self._is_closing else QUEUE_FULL] += len(spans) - room
-            if len(self._spans) >= self._max_batch:
+            if was_empty or len(self._spans) >= self._max_batch:
                 self._changed.notify()
 
     def close(self, timeout_s: float) -> None:
@@ -90,12 +91,10 @@ class SpanQueue:
     def _next_batch(self) -> list[ReadableSpan]:
         """Wait for spans; return none when closing and all are sent."""
         with self._changed:
-            while True:
-                self._changed.wait_for(
-                    lambda: self._is_closing or len(self._spans) >= self._max_batch, timeout=self._delay_s
-                )
-                if self._spans or self._is_closing:
-                    break
+            self._changed.wait_for(lambda: self._is_closing or self._spans)
+            self._changed.wait_for(
+                lambda: self._is_closing or len(self._spans) >= self._max_batch, timeout=self._delay_s
+            )
             batch = [self._spans.popleft() for _ in range(min(self._max_batch, len(self._spans)))]
             self._num_in_flight = len(batch)
             return batch

@@ -73,7 +73,7 @@ class GaugeStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Over `n` samples in the window; null where n is too small for that percentile (2, 10, 100)."""
+    """Over `n` samples in the window; null where n is too small for that percentile (1, 10, 100)."""
 
     n: int
     p50_s: float | None
@@ -168,8 +168,20 @@ class TracingStats(msgspec.Struct, frozen=True, kw_only=True):
     traces: RingStats = RingStats(size=0, capacity=0, overwritten=0)
 
 
+class ServiceStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The HTTP side: whether a request would be taken now, and the choices it has room for."""
+
+    ready: bool
+    engine_state: str
+    choices_admitted: int
+    choices_capacity: int
+
+
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of `GET /stats`. `t` is Unix epoch seconds; `recent` is a short window for "now" numbers."""
+    """The body of `GET /stats`. `t` is Unix epoch seconds; `recent` is a short window for "now" numbers.
+
+    `service` is added by the service; the recorder alone doesn't know of it.
+    """
 
     schema: str
     version: int
@@ -183,6 +195,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     history: History
     rings: Rings
     tracing: TracingStats
+    service: ServiceStats | msgspec.UnsetType = msgspec.UNSET
 
 
 def stats_schema() -> dict[str, Any]:

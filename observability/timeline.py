@@ -149,6 +149,7 @@ class RequestTimeline:
         detokenize_s: all the time that this took, over all its tokens.
         blocked: writes of its answer that a slow reader held up.
         share: its time in the engine by cause; None until the engine has taken note of it.
+        is_sending: the engine is done with it, its last byte is still to be sent.
         lookup: what was found in the prefix cache; None until it was looked up.
     """
 
@@ -187,6 +188,7 @@ class RequestTimeline:
     finish_reason: str = ""
     error_type: str = ""
     message: str = ""
+    is_sending: bool = False
     _preempted: set[int] = field(default_factory=set)
 
     # --- stamps ---

@@ -12,6 +12,7 @@ unchanged. Files come from anywhere, so nesting and line length are bounded befo
 import gzip
 import io
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -72,8 +73,10 @@ class TraceWriter:
             self._file = gzip.GzipFile(filename="", mode="wb", compresslevel=GZIP_LEVEL, fileobj=self._raw, mtime=0)
         try:
             self._file.write(encode_beginning(header, snapshot))
+            self.flush()
         except BaseException:
-            self._raw.close()
+            with suppress(OSError):  # closing flushes again
+                self.close()
             raise
 
     @property
@@ -82,6 +85,14 @@ class TraceWriter:
 
     def write(self, events: Iterable[Event | UnknownEvent]) -> None:
         self._file.write(encode_lines(events))
+
+    def write_lines(self, lines: bytes) -> None:
+        """Write events that `encode_lines` has encoded."""
+        self._file.write(lines)
+
+    def flush(self) -> None:
+        """Bring everything to the file, so that what was written can be read even if nobody closes it."""
+        self._file.flush()
 
     def close(self) -> None:
         """Finish the file; calling it again does nothing."""

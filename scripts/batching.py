@@ -34,7 +34,7 @@ from engine.llm import LLM  # noqa: E402
 from engine.model.catalog import DEFAULT_MODEL  # noqa: E402
 from engine.model.load import load_model  # noqa: E402
 from engine.sampling_params import SamplingParams  # noqa: E402
-from scripts.machine import fingerprint  # noqa: E402
+from loadtest.machine import fingerprint  # noqa: E402
 from tests.support.transformers_model import transformers_model  # noqa: E402
 
 NEAR_TIE = 0.002  # two float32 programs may order logits closer than this differently

@@ -26,6 +26,7 @@ from service.routes.admin import AdminRoutes
 from service.routes.chat import ChatApi
 from service.routes.completions import CompletionApi
 from service.routes.generating import GeneratingRoute
+from service.routes.kv_recording import KVRecordingRoutes
 from service.routes.kv_telemetry import KVTelemetryRoutes
 from service.routes.models import ModelRoutes
 from service.routes.operations import OperationRoutes
@@ -52,12 +53,14 @@ ROUTE_TEMPLATES = (
     "/telemetry/requests/{request_id}",
     "/telemetry/requests/{request_id}/cancel",
     "/telemetry/steps",
+    "/telemetry/config",
     "/telemetry/traces",
     "/telemetry/traces/{trace_id}",
     "/telemetry/kv/events",
     "/telemetry/kv/live",
     "/telemetry/kv/snapshot",
     "/telemetry/kv/trace",
+    "/telemetry/kv/recording",
 )
 EXPOSED_HEADERS = ("x-request-id", "x-client-request-id", "x-trace-id", "traceresponse", "x-ignored-params")
 
@@ -97,7 +100,8 @@ def create_app(services: Services, drain: Drain) -> Starlette:
 def _routes(services: Services, drain: Drain) -> list[BaseRoute]:
     models, tokens = ModelRoutes(services), TokenRoutes(services)
     operations, telemetry = OperationRoutes(services), TelemetryRoutes(services)
-    traces, kv = TraceRoutes(services), KVTelemetryRoutes(services)
+    kv, recording = KVTelemetryRoutes(services), KVRecordingRoutes(services)
+    traces = TraceRoutes(services)
     admin = AdminRoutes(services, drain)
     return [
         Route("/v1/chat/completions", GeneratingRoute(services, ChatApi(services)), methods=["POST"]),
@@ -117,12 +121,14 @@ def _routes(services: Services, drain: Drain) -> list[BaseRoute]:
         Route("/telemetry/requests/{request_id}", telemetry.request),
         Route("/telemetry/requests/{request_id}/cancel", telemetry.cancel, methods=["POST"]),
         Route("/telemetry/steps", telemetry.steps),
+        Route("/telemetry/config", telemetry.config),
         Route("/telemetry/traces", traces.listing),
         Route("/telemetry/traces/{trace_id}", traces.one),
         Route("/telemetry/kv/events", kv.events),
         Route("/telemetry/kv/live", kv.live),
         Route("/telemetry/kv/snapshot", kv.snapshot),
         Route("/telemetry/kv/trace", kv.trace),
+        Route("/telemetry/kv/recording", recording.handle, methods=["GET", "POST"]),
     ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from service.version import VERSION
 
-COMMANDS = ("serve", "chat", "models", "trace")
+COMMANDS = ("serve", "chat", "models", "trace", "bench", "kernels")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

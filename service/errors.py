@@ -9,6 +9,7 @@
         ├── MethodNotAllowedError   405, `allow`
         ├── BodyTooLargeError       413
         ├── MediaTypeError          415
+        ├── ConflictError           409: not in this state
         └── RequestCancelledError   409: cancelled through the telemetry route
 
 The body is always `{"error": {"message", "type", "param", "code"}}`, and `type` is also the metric's label.
@@ -111,6 +112,13 @@ class MediaTypeError(HttpError):
 
     status = 415
     error_type = "unsupported_media_type"
+
+
+class ConflictError(HttpError):
+    """What is asked for can't be done in the present state of things."""
+
+    status = 409
+    error_type = "conflict_error"
 
 
 class RequestCancelledError(HttpError):

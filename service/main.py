@@ -20,18 +20,19 @@ from engine.model.catalog import CATALOG
 from engine.model.load import load_model
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import build_tokenizer
-from observability.event_tape import EventTape
 from observability.metrics import Metrics
-from observability.recorder import Recorder
+from observability.recorder import Recorder, RingSizes
+from observability.recording import Caps, RecordingError, Recordings
 from observability.tracing import Tracing
 from observability.vllm_names import VllmNames
 from service.admission import Admission
 from service.app import ROUTE_TEMPLATES, create_app
 from service.drain import Drain
 from service.http_server import HttpServer, listening_socket, make_server
+from service.prompt_log import PromptLog
 from service.prompts import PromptEncoder
 from service.served_models import ServedModels
-from service.services import Services
+from service.services import Services, make_recordings
 from service.settings import ServiceSettings
 from service.version import VERSION
 
@@ -85,7 +86,13 @@ class _Service:
             metrics.also_expose(VllmNames(metrics, model_name=self._models.names[0]))
         tracing = Tracing(clock, version=VERSION, sampling=settings.sampling, otlp=settings.otlp)
         metrics.before_render(lambda: tracing.refresh(metrics))
-        recorder = Recorder(clock, metrics=metrics, on_closed=tracing.request_closed, tracing_stats=tracing.stats)
+        recorder = Recorder(
+            clock,
+            metrics=metrics,
+            ring_sizes=RingSizes(events=settings.ring_events),
+            on_closed=tracing.request_closed,
+            tracing_stats=tracing.stats,
+        )
         try:
             return await self._run_engine(sock, metrics, tracing, recorder)
         finally:
@@ -94,6 +101,7 @@ class _Service:
     async def _run_engine(self, sock: socket.socket, metrics: Metrics, tracing: Tracing, recorder: Recorder) -> int:
         """Serve with an engine of our own; when it returns, every request has ended and been recorded."""
         settings, clock = self._settings, self._clock
+        recordings = make_recordings(recorder, settings, clock=clock)
         engine = await AsyncEngine.start(self._config, clock=clock, on_events=recorder.consume)
         recorder.follow_heartbeat(engine.heartbeat_age)
         async with engine:
@@ -101,6 +109,7 @@ class _Service:
                 engine=engine,
                 prompts=self._prompts,
                 recorder=recorder,
+                recordings=recordings,
                 metrics=metrics,
                 tracing=tracing,
                 settings=settings,
@@ -109,17 +118,22 @@ class _Service:
                 models=self._models,
                 draw_seed=lambda: secrets.randbits(SEED_BITS),
                 new_id=lambda: secrets.token_hex(12),
+                engine_config=self._config,
+                prompt_log=PromptLog(is_kept=settings.log_content),
             )
             drain = Drain(engine, grace_s=settings.grace_s)
             self._catch_signals()
-            return await self._serve(make_server(create_app(services, drain)), engine, drain, recorder.tape, sock)
+            code = await self._serve(make_server(create_app(services, drain)), engine, services, drain, sock)
+        await asyncio.sleep(0)  # the engine's last words are on their way to the recorder
+        await recordings.stop("shutdown")
+        return code
 
     async def _serve(
-        self, server: HttpServer, engine: AsyncEngine, drain: Drain, tape: EventTape, sock: socket.socket
+        self, server: HttpServer, engine: AsyncEngine, services: Services, drain: Drain, sock: socket.socket
     ) -> int:
         """Serve until told to stop, or until the model turns out not to load, which is raised."""
         serving = asyncio.create_task(server.serve(sockets=[sock]))
-        loading = asyncio.create_task(self._load(engine))
+        loading = asyncio.create_task(self._load(engine, services.recordings))
         stopping = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait((loading, stopping, serving), return_when=asyncio.FIRST_COMPLETED)
@@ -133,12 +147,12 @@ class _Service:
         finally:
             loading.cancel()
             stopping.cancel()
-            tape.close()  # viewers of the live feed leave at once
+            services.recorder.tape.close()  # viewers of the live feed leave at once
             server.should_exit = True
             await serving
         return 0
 
-    async def _load(self, engine: AsyncEngine) -> None:
+    async def _load(self, engine: AsyncEngine, recordings: Recordings) -> None:
         """Say how loading goes; raises what it ends with when it can't."""
         waiting = asyncio.create_task(engine.wait_ready())
         try:
@@ -158,6 +172,15 @@ class _Service:
             info.load_s, self._models.names[0], info.num_parameters / 1e6, info.executor, info.dtype, info.device,
             info.num_kv_blocks, info.block_size,
         )  # fmt: skip
+        if self._settings.record:
+            await self._record(recordings)
+
+    async def _record(self, recordings: Recordings) -> None:
+        try:
+            status = await recordings.start(Caps(recordings.max_bytes))
+            log.info("recording events to %s/%s", status.directory, status.files[0].name)
+        except RecordingError as error:
+            log.error("nothing is recorded: %s", error)
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -2,13 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from engine.client import EngineState
 from engine.clock import Clock
+from engine.config import EngineConfig
 from engine.errors import EngineUnavailableError
 from engine.messages import EngineInfo
+from observability.recording import Recordings
 from service.admission import Admission
 from service.ports import Engine, Metrics, Recorder, Tracing
+from service.prompt_log import PromptLog
 from service.prompts import PromptEncoder
 from service.served_models import ServedModels
 from service.settings import ServiceSettings
@@ -21,15 +25,19 @@ class Services:
     Attributes:
         engine, recorder, metrics, tracing, settings, clock: see their types.
         prompts: template and tokenizer.
+        recordings: of the event stream, to files.
         admission: the bounded queue.
         models: names a request may give.
         draw_seed: makes the seed of a request that gives none.
         new_id: makes the unique part of an answer's id.
+        engine_config: what the engine was started with, to be shown.
+        prompt_log: prompts of the last requests, with `--log-content`.
     """
 
     engine: Engine
     prompts: PromptEncoder
     recorder: Recorder
+    recordings: Recordings
     metrics: Metrics
     tracing: Tracing
     settings: ServiceSettings
@@ -38,6 +46,8 @@ class Services:
     models: ServedModels
     draw_seed: Callable[[], int]
     new_id: Callable[[], str]
+    engine_config: EngineConfig
+    prompt_log: PromptLog
 
     def ready_info(self) -> EngineInfo:
         """Return what is loaded; raises EngineUnavailableError, with the reason, while it can't serve."""
@@ -56,3 +66,14 @@ class Services:
         if silent_s > self.settings.ready_heartbeat_s:
             return f"the engine has been silent for {silent_s:.0f} s"
         return ""
+
+
+def make_recordings(recorder: Recorder, settings: ServiceSettings, *, clock: Clock) -> Recordings:
+    """Return what records the stream that the recorder hears."""
+    return Recordings(
+        recorder.tape,
+        lambda life, num_dropped: recorder.header(life, num_dropped_events=num_dropped),
+        clock=clock,
+        directory=Path(settings.trace_dir).expanduser() if settings.trace_dir else None,
+        max_bytes=settings.trace_max_bytes,
+    )

@@ -31,6 +31,10 @@ class ServiceSettings:
         ready_heartbeat_s: /ready turns 503 when the engine was silent for longer.
         live_heartbeat_s: /health turns 503 when the engine was silent for longer.
         text_threads: threads for templates and tokenizers.
+        trace_dir: where recordings of the event stream go; "" refuses them.
+        trace_max_bytes: the most that one recording may take.
+        record: record from the start.
+        ring_events: events kept in memory.
         log_content: prompts and answers may appear in logs and traces.
         otlp: where spans and GenAI metrics are sent; nowhere by default.
         sampling: which traces are kept.
@@ -53,6 +57,10 @@ class ServiceSettings:
     ready_heartbeat_s: float = 10.0
     live_heartbeat_s: float = 60.0
     text_threads: int = 2
+    trace_dir: str = ""
+    trace_max_bytes: int = 1 << 30
+    record: bool = False
+    ring_events: int = 65_536
     log_content: bool = False
     otlp: OtlpSettings = field(default_factory=OtlpSettings)
     sampling: Sampling = field(default_factory=Sampling)
@@ -67,6 +75,9 @@ class ServiceSettings:
         _require(self.text_threads >= 1, "--text-threads must be at least 1", self.text_threads)
         unknown = set(self.metrics_compat) - set(METRICS_COMPAT)
         _require(not unknown, f"--metrics-compat knows {', '.join(METRICS_COMPAT)}", ", ".join(sorted(unknown)))
+        _require(self.ring_events >= 1024, "--ring-events must be at least 1024", self.ring_events)
+        _require(self.trace_max_bytes >= 1 << 16, "--trace-max-bytes must be at least 64k", self.trace_max_bytes)
+        _require(bool(self.trace_dir) or not self.record, "--record needs --trace-dir", "none")
         for name in ("keep_alive_s", "filler_s", "ready_heartbeat_s", "live_heartbeat_s"):
             _require(getattr(self, name) > 0, f"`{name}` must be greater than 0", getattr(self, name))
 

@@ -6,6 +6,7 @@ writes to a directory of its own and moves the result into place.
 """
 
 import hashlib
+import logging
 import os
 import subprocess
 import tempfile
@@ -14,8 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from engine.errors import ConfigError
-from engine.kernels.binary_header import read_target
-from engine.kernels.toolchain import Target, Toolchain, find_toolchain, kernels_cache_dir, this_interpreter
+from engine.kernels.artefact_header import discard_misfit, misfit
+from engine.kernels.toolchain import Toolchain, find_toolchain, kernels_cache_dir, this_interpreter
+
+log = logging.getLogger(__name__)
 
 SOURCES = Path(__file__).parent / "native"
 _LANGUAGE = ("-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra", "-Werror")
@@ -50,11 +53,18 @@ def library_dir(cache: Path | None = None, *, extra_flags: tuple[str, ...] = ())
     return (cache or kernels_cache_dir()) / digest.hexdigest()[:24]
 
 
-def find_library(cache: Path | None = None) -> Path | None:
-    """Return the newest library built from the present sources that this interpreter can load; None without one."""
-    directory = library_dir(cache)
-    found = sorted(directory.glob("pellucid-*.so"), key=lambda path: path.stat().st_mtime)
-    fitting = [path for path in found if read_target(path) == this_interpreter()]
+def find_library(cache: Path | None = None, say: Callable[[str], None] = log.warning) -> Path | None:
+    """Return the newest library built from the present sources; None without one.
+
+    A library that this interpreter must not load is deleted and told to `say`.
+    """
+    return newest_fitting(library_dir(cache), "pellucid-*.so", say)
+
+
+def newest_fitting(directory: Path, pattern: str, say: Callable[[str], None]) -> Path | None:
+    """Return the newest artefact of a directory that this interpreter can load; others are deleted and told."""
+    found = sorted(directory.glob(pattern), key=lambda path: path.stat().st_mtime)
+    fitting = [path for path in found if not discard_misfit(path, say)]
     return fitting[-1] if fitting else None
 
 
@@ -72,49 +82,77 @@ def build_library(
         ConfigError: no compiler.
         BuildError: the compiler failed; its output is in the message.
     """
+    toolchain = needed_toolchain()
+    directory = library_dir(cache, extra_flags=extra_flags)
+    name = hashlib.sha256(repr(toolchain).encode()).hexdigest()[:12]
+
+    def make(scratch: Path) -> Path:
+        sources = [path for path in source_files() if path.suffix == ".cpp"]
+        progress(f"compiling {len(sources)} files with {toolchain.version}")
+        flags = {source: (*_LANGUAGE, *_ARITHMETIC, *_flags_of(source), *extra_flags) for source in sources}
+        return compile_and_link(toolchain, flags, scratch, link_flags=("-pthread", *extra_flags))
+
+    return build_once(directory / f"pellucid-{name}.so", make, toolchain, progress)
+
+
+def needed_toolchain() -> Toolchain:
+    """Return the compiler; raises ConfigError without one."""
     toolchain = find_toolchain()
     if toolchain is None:
         raise ConfigError("no C++ compiler was found: install g++ or clang++, or set CXX")
-    directory = library_dir(cache, extra_flags=extra_flags)
-    name = hashlib.sha256(repr(toolchain).encode()).hexdigest()[:12]
-    library = directory / f"pellucid-{name}.so"
-    if library.exists():
-        made_for = read_target(library)
-        if made_for == this_interpreter():
-            return library
-        progress(f"deleted {library}: made for {made_for}, this interpreter is {this_interpreter()}")
-        library.unlink()
-    directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        made = _compile(toolchain, Path(scratch), extra_flags, progress)
-        made_for = read_target(made)
-        if made_for != this_interpreter():
-            raise BuildError(f"{toolchain.compiler} builds for {made_for}, this interpreter is {this_interpreter()}")
-        os.replace(made, library)
-    return library
+    return toolchain
 
 
-def _compile(
-    toolchain: Toolchain, scratch: Path, extra_flags: tuple[str, ...], progress: Callable[[str], None]
+def build_once(
+    artefact: Path, make: Callable[[Path], Path], toolchain: Toolchain, progress: Callable[[str], None]
 ) -> Path:
-    sources = [path for path in source_files() if path.suffix == ".cpp"]
-    progress(f"compiling {len(sources)} files with {toolchain.version}")
+    """Return the artefact, made in a directory of its own and moved into place unless a fitting one is there.
+
+    Raises:
+        BuildError: the compiler failed, or builds for another machine.
+    """
+    if artefact.exists() and not discard_misfit(artefact, progress):
+        return artefact
+    artefact.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=artefact.parent) as scratch:
+        made = make(Path(scratch))
+        why = misfit(made)
+        if why:
+            raise BuildError(f"{toolchain.compiler} builds what can't be loaded: {why}")
+        os.replace(made, artefact)
+    return artefact
+
+
+def compile_and_link(
+    toolchain: Toolchain, flags: dict[Path, tuple[str, ...]], scratch: Path, *, link_flags: tuple[str, ...] = ()
+) -> Path:
+    """Compile each source with its flags, as many at a time as there are cores, and link them into one library.
+
+    Raises:
+        BuildError: the compiler failed; its output is in the message.
+    """
 
     def compile_one(source: Path) -> Path:
         out = scratch / f"{source.stem}.o"
-        flags = (*_LANGUAGE, *_ARITHMETIC, *_flags_of(source, this_interpreter()), *extra_flags)
-        _run([toolchain.compiler, *flags, "-c", str(source), "-o", str(out)])
+        _run([toolchain.compiler, *flags[source], "-c", str(source), "-o", str(out)])
         return out
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(compile_one, sources))
-    library = scratch / "pellucid.so"
-    _run([toolchain.compiler, "-shared", "-pthread", *extra_flags, *map(str, objects), "-o", str(library)])
+        objects = list(pool.map(compile_one, flags))
+    library = scratch / "made.so"
+    _run([toolchain.compiler, "-shared", *link_flags, *map(str, objects), "-o", str(library)])
     return library
 
 
-def _flags_of(source: Path, target: Target) -> tuple[str, ...]:
-    return _INSTRUCTION_SETS.get(source.name, ()) if target.machine == "x86_64" else ()
+def instruction_set_flags() -> dict[str, tuple[str, ...]]:
+    """Return by instruction set what its file is compiled with; nothing on machines that aren't x86-64."""
+    if this_interpreter().machine != "x86_64":
+        return {}
+    return {name.removeprefix("kernels_").removesuffix(".cpp"): flags for name, flags in _INSTRUCTION_SETS.items()}
+
+
+def _flags_of(source: Path) -> tuple[str, ...]:
+    return instruction_set_flags().get(source.stem.removeprefix("kernels_"), ())
 
 
 def _run(command: list[str]) -> None:

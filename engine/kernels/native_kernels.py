@@ -1,16 +1,16 @@
 """The native kernels one by one, on NumPy arrays: for tests against formulas and for measurements."""
 
-import ctypes
+import weakref
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ConfigError
+from engine.kernels.native_bindings import KernelFunctions, through_ctypes
 from engine.kernels.native_library import KV_FORMATS, NativeLibrary
 
 Floats = NDArray[np.float32]
-_Argument = bytes | int | ctypes.c_void_p | ctypes.c_float
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,32 +26,102 @@ class QuantizedRow:
     sums: Floats
 
 
+class PackedWeights:
+    """A matrix packed once for the kernels, freed with this object.
+
+    Args:
+        weights: [num_outputs, bytes or floats of a row] in `encoding`.
+
+    Raises:
+        ConfigError: there is no native kernel for the encoding or the shape.
+    """
+
+    def __init__(
+        self, functions: KernelFunctions, weights: NDArray[np.generic], num_inputs: int, *, encoding: str
+    ) -> None:
+        handle = np.zeros(1, dtype=np.int64)
+        _call(functions, "pack_matrix", encoding, _bytes(weights), len(weights), num_inputs, handle)
+        self.num_outputs, self.num_inputs, self.handle = len(weights), num_inputs, int(handle[0])
+        self.close = weakref.finalize(self, functions["free_matrix"], self.handle)
+
+
+class PagedCache:
+    """Keys and values of one sequence in the blocks of a pool, freed with this object.
+
+    Args:
+        keys, values: [num_tokens, num_kv_heads, head_dim].
+        block_table: int32 [blocks of the sequence].
+        kv_dtype: float32, bfloat16, float16 or int8.
+
+    Raises:
+        ConfigError: the shape isn't supported.
+    """
+
+    def __init__(
+        self,
+        functions: KernelFunctions,
+        instruction_set: str,
+        keys: Floats,
+        values: Floats,
+        block_table: NDArray[np.int32],
+        *,
+        kv_dtype: str,
+        block_size: int,
+    ) -> None:
+        assert keys.shape == values.shape, (keys.shape, values.shape)
+        num_tokens, self.num_kv_heads, self.head_dim = keys.shape
+        assert len(block_table) * block_size >= num_tokens, (len(block_table), block_size, num_tokens)
+        handle, table = np.zeros(1, dtype=np.int64), np.ascontiguousarray(block_table, dtype=np.int32)
+        _call(
+            functions, "pack_cache", instruction_set, KV_FORMATS[kv_dtype], _floats(keys), _floats(values), num_tokens,
+            table, int(table.max()) + 1, self.head_dim, block_size, self.num_kv_heads, handle,
+        )  # fmt: skip
+        self.num_tokens, self.handle = num_tokens, int(handle[0])
+        self.close = weakref.finalize(self, functions["free_cache"], self.handle)
+
+
 class NativeKernels:
     """The kernels of one instruction set; arrays are made contiguous where they aren't.
+
+    Args:
+        functions: by which binding they are called; ctypes if not given.
 
     Raises:
         ConfigError: in every call, when the machine lacks the instruction set or a shape isn't supported.
     """
 
-    def __init__(self, library: NativeLibrary, instruction_set: str) -> None:
-        self._handle = library.handle
-        self._name = instruction_set.encode()
+    def __init__(
+        self, library: NativeLibrary, instruction_set: str, *, functions: KernelFunctions | None = None
+    ) -> None:
+        self._functions = through_ctypes(library) if functions is None else functions
+        self._name = instruction_set
 
     def matmul(self, x: Floats, weights: NDArray[np.generic], *, encoding: str) -> Floats:
         """Return x [num_rows, num_inputs] times the rows of weights [num_outputs, bytes or floats of a row]."""
         num_rows, num_inputs = x.shape
         y = np.full((num_rows, len(weights)), np.nan, dtype=np.float32)
-        rows = np.ascontiguousarray(weights)
-        self._call(
-            "matmul", self._name, encoding.encode(), _at(rows), len(rows), num_inputs, _at(_floats(x)), num_rows, _at(y)
-        )
+        _call(
+            self._functions, "matmul", self._name, encoding, _bytes(weights), len(weights), num_inputs, _floats(x),
+            num_rows, y,
+        )  # fmt: skip
+        return y
+
+    def pack(self, weights: NDArray[np.generic], num_inputs: int, *, encoding: str) -> PackedWeights:
+        """Pack rows for `matmul_packed`."""
+        return PackedWeights(self._functions, weights, num_inputs, encoding=encoding)
+
+    def matmul_packed(self, x: Floats, weights: PackedWeights) -> Floats:
+        """Return x [num_rows, num_inputs] times the packed rows."""
+        assert weights.close.alive, "the matrix was freed"
+        assert x.shape[1] == weights.num_inputs, (x.shape, weights.num_inputs)
+        y = np.empty((len(x), weights.num_outputs), dtype=np.float32)
+        _call(self._functions, "matmul_packed", self._name, weights.handle, _floats(x), len(x), y)
         return y
 
     def unpack(self, weights: NDArray[np.generic], num_inputs: int, *, encoding: str) -> Floats:
         """Return the rows as float32 [num_outputs, num_inputs], after they were packed."""
         out = np.empty((len(weights), num_inputs), dtype=np.float32)
-        rows = np.ascontiguousarray(weights)
-        self._call("unpack", encoding.encode(), _at(rows), len(rows), num_inputs, _at(out))
+        _call(self._functions, "unpack", encoding, _bytes(weights), len(weights), num_inputs, out)
         return out
 
     def quantize_row(self, x: Floats) -> QuantizedRow:
@@ -60,22 +130,48 @@ class NativeKernels:
         row = QuantizedRow(
             np.empty(len(x), dtype=np.int8), np.empty(blocks, dtype=np.float32), np.empty(blocks, dtype=np.float32)
         )
-        self._call("quantize_row", self._name, _at(_floats(x)), len(x), _at(row.values), _at(row.scales), _at(row.sums))
+        _call(self._functions, "quantize_row", self._name, _floats(x), len(x), row.values, row.scales, row.sums)
         return row
 
     def rms_norm(self, x: Floats, weight: Floats, epsilon: float) -> Floats:
-        """Return x / sqrt(mean(x^2) + epsilon) * weight for [size]."""
-        out = np.empty_like(x)
-        self._call(
-            "rms_norm", self._name, _at(_floats(x)), _at(_floats(weight)), len(x), ctypes.c_float(epsilon), _at(out)
-        )
+        """Return x / sqrt(mean(x^2) + epsilon) * weight over the last dimension of [..., width]."""
+        assert weight.shape == x.shape[-1:], (weight.shape, x.shape)
+        x, out = _floats(x), np.empty(x.shape, dtype=np.float32)
+        num_rows, width = _rows(x)
+        _call(self._functions, "rms_norm", self._name, x, _floats(weight), num_rows, width, epsilon, out)
+        return out
+
+    def softmax(self, x: Floats) -> Floats:
+        """Return e^x / sum(e^x) over the last dimension of [..., width]."""
+        x, out = _floats(x), np.empty(x.shape, dtype=np.float32)
+        _call(self._functions, "softmax", self._name, x, *_rows(x), out)
         return out
 
     def swiglu(self, gate: Floats, up: Floats) -> Floats:
-        """Return silu(gate) * up for [size]."""
-        out = np.empty_like(gate)
-        self._call("swiglu", self._name, _at(_floats(gate)), _at(_floats(up)), len(gate), _at(out))
+        """Return silu(gate) * up, elementwise."""
+        assert gate.shape == up.shape, (gate.shape, up.shape)
+        out = np.empty(gate.shape, dtype=np.float32)
+        _call(self._functions, "swiglu", self._name, _floats(gate), _floats(up), gate.size, out)
         return out
+
+    def rope(self, x: Floats, cosines: Floats, sines: Floats) -> Floats:
+        """Return the heads [num_tokens, num_heads, head_dim] rotated by angles [num_tokens, head_dim / 2]."""
+        num_tokens, num_heads, head_dim = x.shape
+        assert cosines.shape == sines.shape == (num_tokens, head_dim // 2), (x.shape, cosines.shape, sines.shape)
+        out = np.empty(x.shape, dtype=np.float32)
+        _call(
+            self._functions, "rope", self._name, _floats(x), _floats(cosines), _floats(sines), num_tokens, num_heads,
+            head_dim, out,
+        )  # fmt: skip
+        return out
+
+    def page(
+        self, keys: Floats, values: Floats, block_table: NDArray[np.int32], *, kv_dtype: str, block_size: int
+    ) -> PagedCache:
+        """Store keys and values for `sequence_attention`."""
+        return PagedCache(
+            self._functions, self._name, keys, values, block_table, kv_dtype=kv_dtype, block_size=block_size
+        )
 
     def attention(
         self,
@@ -101,27 +197,43 @@ class NativeKernels:
         Returns:
             float32 of query's shape.
         """
+        cache = self.page(keys, values, block_table, kv_dtype=kv_dtype, block_size=block_size)
         out = np.full(query.shape, np.nan, dtype=np.float32)
-        num_queries, group, head_dim = query.shape
-        num_tokens, num_kv_heads, _ = keys.shape
-        num_blocks = int(block_table.max()) + 1
-        self._call(
-            "attention", self._name, KV_FORMATS[kv_dtype], _at(_floats(query)), _at(_floats(keys)),
-            _at(_floats(values)), num_tokens, _at(np.ascontiguousarray(block_table)), num_blocks, num_queries, group,
-            head_dim, block_size, num_kv_heads, kv_head, first_num_keys, _at(out),
+        num_queries, group, _ = query.shape
+        _call(
+            self._functions, "attention", self._name, cache.handle, _floats(query), num_queries, group, kv_head,
+            first_num_keys, out,
         )  # fmt: skip
         return out
 
-    def _call(self, name: str, *arguments: _Argument) -> None:
-        message = ctypes.create_string_buffer(300)
-        if getattr(self._handle, f"pellucid_{name}")(*arguments, message, len(message)):
-            raise ConfigError(f"`{name}`: {message.value.decode(errors='replace')}")
+    def sequence_attention(self, query: Floats, cache: PagedCache, *, first_num_keys: int) -> Floats:
+        """Attend with all heads: `attention` for query [num_queries, num_heads, head_dim], heads grouped by KV head."""
+        assert cache.close.alive, "the cache was freed"
+        num_queries, num_heads, head_dim = query.shape
+        assert head_dim == cache.head_dim, (query.shape, cache.head_dim)
+        assert first_num_keys + num_queries - 1 <= cache.num_tokens, (query.shape, first_num_keys, cache.num_tokens)
+        out = np.empty(query.shape, dtype=np.float32)
+        _call(
+            self._functions, "sequence_attention", self._name, cache.handle, _floats(query), num_queries, num_heads,
+            first_num_keys, out,
+        )  # fmt: skip
+        return out
+
+
+def _call(functions: KernelFunctions, name: str, *arguments: object) -> None:
+    try:
+        functions[name](*arguments)
+    except ValueError as error:
+        raise ConfigError(f"`{name}`: {error}") from None
 
 
 def _floats(x: Floats) -> Floats:
     return np.ascontiguousarray(x, dtype=np.float32)
 
 
-def _at(array: NDArray[np.generic]) -> ctypes.c_void_p:
-    """Return the address; the pointer keeps the array alive as long as it lives itself."""
-    return array.ctypes.data_as(ctypes.c_void_p)
+def _bytes(weights: NDArray[np.generic]) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(weights).view(np.uint8)
+
+
+def _rows(x: Floats) -> tuple[int, int]:
+    return x.size // x.shape[-1] if x.size else 0, x.shape[-1]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from engine.errors import ConfigError
 from engine.execution.forward_batch import ForwardBatch
+from engine.kernels.artefact_header import misfit
 
 ABI_VERSION = 3
 KV_FORMATS = {"float32": 0, "bfloat16": 1, "float16": 2, "int8": 3}  # mirrors KvFormat in native/kv_layout.h
@@ -50,11 +51,19 @@ _Observer = ctypes.CFUNCTYPE(None, ctypes.c_int32, ctypes.POINTER(ctypes.c_float
 class NativeLibrary:
     """The shared library, its functions typed.
 
+    Attributes:
+        path: where it lies.
+        handle: the loaded library.
+
     Raises:
         ConfigError: it can't be loaded or has another ABI version.
     """
 
     def __init__(self, path: Path) -> None:
+        self.path = path
+        why = misfit(path)
+        if why:
+            raise ConfigError(f"the native kernels can't be loaded: {path}: {why}")
         try:
             self.handle = ctypes.CDLL(str(path))
         except OSError as error:

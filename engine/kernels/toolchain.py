@@ -38,11 +38,15 @@ class Target:
     machine: str
     bits: int
 
+    def __str__(self) -> str:
+        return f"{self.machine} ({self.bits}-bit)"
+
 
 def this_interpreter() -> Target:
-    """Return the running interpreter's machine and word size."""
-    machine = platform.machine().lower()
-    return Target({"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine), 8 * struct.calcsize("P"))
+    """Return the running interpreter's machine and word size; a 32-bit one on a 64-bit machine is of its own kind."""
+    machine, bits = platform.machine().lower(), 8 * struct.calcsize("P")
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+    return Target({"x86_64": "i386", "aarch64": "arm"}.get(machine, machine) if bits == 32 else machine, bits)
 
 
 def find_toolchain() -> Toolchain | None:

@@ -30,7 +30,7 @@ class NativeDraw:
     ) -> list[int]:
         assert scores.dtype == torch.float32
         assert scores.device.type == "cpu"
-        return self._library.draw(
+        tokens: list[int] = self._library.draw(
             self._instruction_set,
             scores.contiguous().numpy(),
             rows=np.array(rows, dtype=np.int64),
@@ -40,3 +40,4 @@ class NativeDraw:
             min_ps=np.array([p.min_p for p in params], dtype=np.float32),
             uniforms=uniforms,
         ).tolist()
+        return tokens

@@ -19,7 +19,7 @@ from engine.model.catalog import DEFAULT_MODEL
 from engine.model.load import load_model
 from engine.text.tokenizer import build_tokenizer
 from loadtest.corpus import docstrings
-from scripts.machine import fingerprint
+from loadtest.machine import fingerprint
 from scripts.serving.arms import Arm, LlamaCppArm, OpenVinoArm, PellucidArm, VllmArm
 from scripts.serving.comparison import Comparison, Effort
 from scripts.serving.verification import OutputsDifferError

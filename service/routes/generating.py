@@ -146,8 +146,9 @@ class GeneratingRoute(Generic[R]):
             call = await unless_disconnected(self._api.prepare(request, opening), exchange.receive)
             services = self._services
             encoded = services.clock.now()
-            for request_id in opening.request_ids:
-                services.recorder.request_encoded(request_id, encoded)
+            for prompt in call.prompts:
+                services.recorder.request_encoded(prompt.request.request_id, encoded)
+                services.prompt_log.keep(prompt.request.request_id, prompt.request.prompt_token_ids)
             transcript = Transcript()
             generation = Generation(
                 services.engine,
@@ -156,6 +157,7 @@ class GeneratingRoute(Generic[R]):
                 on_taken=services.recorder.answer_taken,
                 on_deltas=transcript.add if services.settings.log_content else None,
             )
+            self._tell_tracing(opening.request_ids, call.answer_id, transcript)
             await generation.start()
         async with generation:
             wants_timings = services.settings.timings if request.timings is None else request.timings
@@ -171,7 +173,7 @@ class GeneratingRoute(Generic[R]):
                     self._sent_last(opening.request_ids, delivery.completed)
 
     def _tell_tracing(self, request_ids: Sequence[str], answer_id: str, transcript: Transcript) -> None:
-        """Say what the answer was, before the engine's last event or the last byte closes the request."""
+        """Say what the answer is called and what is in it so far: an abort closes the request at any moment."""
         for request_id in request_ids:
             answered = Answered(answer_id, transcript.output_messages(request_id))
             self._services.tracing.generation_answered(request_id, answered)

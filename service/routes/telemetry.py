@@ -1,12 +1,24 @@
-"""`/telemetry/...`: what the recorder knows of requests and steps, and cancelling a request by id."""
+"""`/telemetry/...`: what the recorder knows of requests and steps, cancelling a request by id, effective settings."""
 
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from engine.errors import InvalidRequestError
+from observability.cache_explanation import DivergenceText
+from service.config_view import config_answer
 from service.errors import NotFoundError, clip
 from service.json_response import json_response
 from service.services import Services
+
+DEFAULT_RECENT: Final = 200
+DEFAULT_STEPS: Final = 1_000
+WINDOW_TOKENS: Final = 12  # of a prompt, on either side of where it left the cached one
+MAX_DIGITS: Final = 18
 
 
 class TelemetryRoutes:
@@ -15,15 +27,41 @@ class TelemetryRoutes:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    async def requests(self, _: Request) -> Response:
-        return json_response(self._services.recorder.requests())
+    async def requests(self, request: Request) -> Response:
+        """In flight, and up to `recent` of those that ended."""
+        num_recent = _number(request, "recent", default=DEFAULT_RECENT)
+        return json_response(self._services.recorder.requests(num_recent=num_recent))
 
     async def request(self, request: Request) -> Response:
+        """The timeline, attribution and cache explanation of one request."""
         request_id = request.path_params["request_id"]
-        timeline = self._services.recorder.request(request_id)
-        if timeline is None:
+        detail = self._services.recorder.request(request_id)
+        if detail is None:
             raise _unknown(request_id)
-        return json_response(timeline)
+        prompt = self._services.prompt_log.get(request_id)
+        divergence = (detail["cache"] or {}).get("divergence")
+        if prompt is not None and divergence is not None:
+            divergence["text"] = msgspec.to_builtins(self._text_of(divergence, prompt))
+        return json_response(detail)
+
+    def _text_of(self, divergence: Mapping[str, Any], prompt: Sequence[int]) -> DivergenceText:
+        position = divergence["position"]
+        decode = partial(self._services.prompts.tokenizer.decode, skip_special_tokens=False)
+        return DivergenceText(
+            before=decode(prompt[max(0, position - WINDOW_TOKENS) : position]),
+            expected=decode([divergence["expected_token"]]),
+            actual=decode([divergence["actual_token"]]),
+            after=decode(prompt[position + 1 : position + 1 + WINDOW_TOKENS]),
+        )
+
+    async def config(self, _: Request) -> Response:
+        """Effective settings, secrets hidden."""
+        services = self._services
+        return json_response(
+            config_answer(
+                services.engine_config, services.settings, running=services.engine.info, models=services.models.names
+            )
+        )
 
     async def cancel(self, request: Request) -> Response:
         """End a request in flight; its client gets an error that says so."""
@@ -33,10 +71,17 @@ class TelemetryRoutes:
         return json_response({"request_id": request_id, "status": "cancelling"}, status=202)
 
     async def steps(self, request: Request) -> Response:
-        since = request.query_params.get("since", "0")
-        if not (since.isascii() and since.isdigit() and len(since) <= 18):
-            raise InvalidRequestError(f"`since` must be a step number, got {clip(since)}", param="since")
-        return json_response({"steps": self._services.recorder.steps(int(since))})
+        """The records of the steps after `since`, at most the newest `limit` of them."""
+        since = _number(request, "since", default=0)
+        limit = _number(request, "limit", default=DEFAULT_STEPS)
+        return json_response(self._services.recorder.step_table(since, limit=limit))
+
+
+def _number(request: Request, name: str, *, default: int) -> int:
+    text = request.query_params.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+        raise InvalidRequestError(f"`{name}` must be a number of at least 0, got {clip(text)}", param=name)
+    return int(text)
 
 
 def _unknown(request_id: str) -> NotFoundError:

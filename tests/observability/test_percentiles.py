@@ -3,8 +3,8 @@ import pytest
 from observability.percentiles import min_samples, percentile, percentiles, rank
 
 
-@pytest.mark.parametrize(("q", "needed"), [(50, 2), (75, 4), (90, 10), (95, 20), (99, 100), (99.9, 1000)])
-def test_min_samples_of_a_percentile_leaves_room_for_one_sample_beyond_it(q: float, needed: int) -> None:
+@pytest.mark.parametrize(("q", "needed"), [(50, 1), (25, 1), (75, 4), (90, 10), (95, 20), (99, 100), (99.9, 1000)])
+def test_min_samples_above_the_median_leave_room_for_one_sample_beyond(q: float, needed: int) -> None:
     assert min_samples(q) == needed
 
 
@@ -20,8 +20,13 @@ def test_percentile_is_one_of_the_samples() -> None:
     assert percentile([1.0, 2.0, 4.0, 8.0], 75) == 4.0
 
 
+def test_median_of_one_sample_is_that_sample() -> None:
+    assert percentile([3.0], 50) == 3.0
+
+
 def test_percentile_of_too_few_samples_is_none() -> None:
-    assert percentile([1.0], 50) is None
+    assert percentile([], 50) is None
+    assert percentile([float(i) for i in range(9)], 90) is None
     assert percentile([float(i) for i in range(99)], 99) is None
     assert percentile([float(i) for i in range(100)], 99) == 98.0
 

@@ -74,3 +74,24 @@ def test_key_file_without_a_key_is_refused_because_it_would_open_the_server(tmp_
     path.write_text("# nothing\n")
     with pytest.raises(ConfigError, match="no key"):
         settings({"PELLUCID_API_KEY_FILE": str(path)})
+
+
+def test_telemetry_variables_are_read_with_the_flags() -> None:
+    found = settings(
+        {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318",
+            "OTEL_TRACES_SAMPLER": "always_off",
+            "PELLUCID_LOG_CONTENT": "1",
+        }
+    )
+    assert found.otlp.traces.endpoint == "http://c:4318/v1/traces"
+    assert found.sampling.ratio == 0
+    assert found.log_content
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("OTEL_EXPORTER_OTLP_ENDPOINT", "nowhere"), ("OTEL_TRACES_SAMPLER", "sometimes")]
+)
+def test_telemetry_variable_that_cannot_be_used_is_refused(variable: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=value):
+        settings({variable: value})

@@ -330,3 +330,42 @@ def test_restarted_engine_is_another_life_everywhere(tmp_path: Path) -> None:
             report = check_trace(path)
             assert report.ok, report.to_text()
             assert (report.num_lives, report.num_ended) == (1, ended)
+
+
+# --- recording ---------------------------------------------------------------------------------------------------
+
+RECORDING = "/telemetry/kv/recording"
+
+
+def test_recording_started_and_stopped_over_http_is_a_sound_file(tmp_path: Path) -> None:
+    with serve(script=emits(b"hello"), settings=ServiceSettings(trace_dir=str(tmp_path))) as served:
+        assert served.get(RECORDING).json()["state"] == "never"
+        begun = post(served.url, RECORDING, {"action": "start", "max_seconds": 60})
+        assert begun.status_code == 201, begun.text
+        assert begun.json()["caps"]["max_seconds"] == 60
+        again = post(served.url, RECORDING, {"action": "start"})
+        assert (again.status_code, error_of(again)["type"]) == (409, "conflict_error")
+        post(served.url, COMPLETIONS, completion("recorded", max_tokens=4))
+        status = post(served.url, RECORDING, {"action": "stop"}).json()
+    assert (status["state"], status["reason"], status["directory"]) == ("stopped", "asked", str(tmp_path))
+    report = check_trace(tmp_path / status["files"][0]["name"])
+    assert report.ok, report.to_text()
+    assert report.num_ended == {"finished": 1}
+    assert b"recorded" not in gzip.decompress((tmp_path / status["files"][0]["name"]).read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"action": "start", "path": "/etc/passwd"}, "path"),
+        ({"action": "erase"}, "action"),
+        ({}, "action"),
+        ({"action": "start", "max_bytes": 10}, "max_bytes"),
+        ({"action": "start", "max_bytes": 1 << 60}, "max_bytes"),
+        ({"action": "start", "max_seconds": 0}, "max_seconds"),
+        ({"action": "start"}, "action"),
+    ],
+)
+def test_recording_refuses_what_it_wasnt_configured_for(served: Served, body: dict[str, Any], param: str) -> None:
+    response = post(served.url, RECORDING, body)
+    assert (response.status_code, error_of(response)["param"]) == (400, param)

@@ -42,9 +42,10 @@ from service.admission import Admission
 from service.app import ROUTE_TEMPLATES, create_app
 from service.drain import Drain
 from service.http_server import HttpServer, make_server
+from service.prompt_log import PromptLog
 from service.prompts import PromptEncoder
 from service.served_models import ServedModels
-from service.services import Services
+from service.services import Services, make_recordings
 from service.settings import ServiceSettings
 from tests.support.http_calls import frames
 
@@ -282,8 +283,9 @@ async def make_services(
         on_closed=tracing.request_closed,
         tracing_stats=tracing.stats,
     )
+    config = EngineConfig(model="scripted", heartbeat_s=0.05)
     engine = await AsyncEngine.start(
-        EngineConfig(model="scripted", heartbeat_s=0.05),
+        config,
         clock=clock,
         on_events=recorder.consume,
         launcher=thread_launcher(core.build, clock=clock),
@@ -298,6 +300,7 @@ async def make_services(
             tokenizer, ChatTemplate(source, tokenizer, clock=clock), num_threads=settings.text_threads
         ),
         recorder=recorder,
+        recordings=make_recordings(recorder, settings, clock=clock),
         metrics=metrics,
         tracing=tracing,
         settings=settings,
@@ -306,6 +309,8 @@ async def make_services(
         models=ServedModels(settings.served_model_names or ("scripted",), created=1),
         draw_seed=lambda: next(seeds),
         new_id=lambda: f"{next(ids):08x}",
+        engine_config=config,
+        prompt_log=PromptLog(is_kept=settings.log_content),
     )
     return services, engine
 

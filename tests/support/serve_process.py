@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
@@ -17,18 +18,22 @@ ROOT = Path(__file__).resolve().parents[2]
 class ServeProcess:
     """A running `pellucid serve`.
 
+    Args:
+        flags: of the command.
+        environment: variables on top of ours.
+
     Attributes:
         url: where it listens, once it said so.
         lines: what it wrote to stderr.
     """
 
-    def __init__(self, *flags: str) -> None:
+    def __init__(self, *flags: str, environment: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "service.cli", "serve", "--port", "0", *flags],
             cwd=ROOT,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PELLUCID_MAX_QUEUE": "7"},
+            env={**os.environ, "PELLUCID_MAX_QUEUE": "7", **(environment or {})},
         )
         self.url = ""
         self.lines: list[str] = []

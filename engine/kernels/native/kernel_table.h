@@ -117,6 +117,10 @@ struct KernelTable {
   void (*span_sums)(const float* scores, int size, const WeightRule& rule, double* running);
   // The fastest integer dot products there are, for `rounds` rounds; returns the operations done.
   int64_t (*integer_burst)(int64_t rounds);
+  // out = e^x / sum(e^x) for [size].
+  void (*softmax)(const float* x, int size, float* out);
+  // Rotates the heads of one token to its position.
+  void (*rope)(const float* x, const float* cosines, const float* sines, int num_heads, int head_dim, float* out);
 };
 
 const KernelTable* portable_kernels();

@@ -37,7 +37,7 @@ def fingerprint(*, threads: int) -> Machine:
         memory_gib=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         system=platform.platform(),
         python=platform.python_version(),
-        torch=torch.__version__,
+        torch=str(torch.__version__),
         threads=threads,
         load_average=round(os.getloadavg()[0], 2),
         commit=_commit(),

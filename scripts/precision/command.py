@@ -1,0 +1,149 @@
+"""What `scripts/quality.py` does: for each file, exact float32 beside ours in its precision and llama.cpp's."""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from engine.execution.native_executor import NativeExecutor
+from engine.execution.torch_executor import TorchExecutor
+from engine.kernels.build import build_library
+from engine.kernels.native_library import NativeLibrary
+from engine.model.load import LoadedModel, load_model
+from engine.text.tokenizer import build_tokenizer
+from loadtest.corpus import docstrings
+from loadtest.machine import fingerprint
+from loadtest.prompts import PromptSource
+from scripts.precision.distributions import (
+    BLOCK_SIZE,
+    LogitsOf,
+    build_llama_cpp_program,
+    from_executor,
+    from_llama_cpp,
+)
+from scripts.precision.divergence import kl_rows, same_top, summarize
+
+TEXT_CHARACTERS = 400_000
+
+
+def main() -> int:
+    """Measure every file, print, write the record."""
+    args = _arguments()
+    console = Console(stderr=args.json == "-")
+    torch.set_num_threads(args.threads)
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        program = None
+        if args.llama_source and args.llama_build:
+            target = Path(scratch) / "llama_cpp_logits"
+            program = build_llama_cpp_program(Path(args.llama_source), Path(args.llama_build), target)
+        else:
+            console.print("MISSING llama.cpp: --llama-source and --llama-build were not given", highlight=False)
+        for name in args.models:
+            rows += measure(load_model(name), args, program)
+            for row in rows[-1:]:
+                console.print(f"{row['file']}: done", highlight=False)
+    record = {
+        "bench": "quality",
+        "machine": asdict(fingerprint(threads=args.threads)),
+        "windows": args.windows,
+        "window": args.window,
+        "has_llama_cpp": program is not None,
+        "rows": rows,
+    }
+    _report(rows, console)
+    if args.json == "-":
+        sys.stdout.write(json.dumps(record, indent=1) + "\n")
+    elif args.json:
+        Path(args.json).write_text(json.dumps(record, indent=1) + "\n")
+    return 0
+
+
+def measure(model: LoadedModel, args: argparse.Namespace, program: Path | None) -> list[dict[str, Any]]:
+    """Return a row for every engine and KV precision with this file."""
+    text = build_tokenizer(model.tokenizer).encode("\n\n".join(docstrings(TEXT_CHARACTERS)))
+    pieces = PromptSource(text, seed=1).take_many(args.windows, args.window)
+    spec = model.spec
+    num_blocks = -(-args.window // BLOCK_SIZE)
+    with ExitStack() as stack:
+        engines: dict[tuple[str, str], LogitsOf] = {}
+        library = NativeLibrary(build_library(lambda text: None))
+        dtypes: dict[tuple[str, str], str] = {}
+        for kv_dtype in args.kv_dtype:
+            native = NativeExecutor(
+                spec, model.weights, library=library, num_blocks=num_blocks, block_size=BLOCK_SIZE,
+                max_tokens=args.window, max_positions=args.window, threads=args.threads,
+                **({"kv_dtype": kv_dtype} if kv_dtype != "default" else {}),
+            )  # fmt: skip
+            engines["Pellucid", kv_dtype] = from_executor(native)
+            dtypes["Pellucid", kv_dtype] = native.dtype_name
+        if program is not None and model.path is not None:
+            engines["llama.cpp", "float16"] = stack.enter_context(
+                from_llama_cpp(
+                    program, model.path, window=args.window, vocab_size=spec.vocab_size, threads=args.threads
+                )
+            )
+        exact = from_executor(
+            TorchExecutor(
+                spec, model.weights, num_blocks=num_blocks, block_size=BLOCK_SIZE, dtype="float32", device="cpu",
+                threads=args.threads,
+            )
+        )  # fmt: skip
+        found: dict[tuple[str, str], list[torch.Tensor]] = {key: [] for key in engines}
+        num_same = dict.fromkeys(engines, 0)
+        for piece in pieces:
+            expected = exact(piece).clone()
+            for key, logits_of in engines.items():
+                logits = logits_of(piece)
+                found[key].append(kl_rows(expected, logits))
+                num_same[key] += same_top(expected, logits)
+    return [
+        {
+            "file": Path(model.path or model.name).name,
+            "weights": next(iter(dtypes.values())),
+            "engine": engine,
+            "kv": kv,
+            **asdict(summarize(torch.cat(found[engine, kv]), num_same[engine, kv])),
+        }
+        for engine, kv in engines
+    ]
+
+
+def _report(rows: Sequence[dict[str, Any]], console: Console) -> None:
+    table = Table(title="KL divergence from exact float32 on the file's dequantised weights, nats")
+    for column in ("file", "engine", "KV", "mean", "p99.9", "largest", "same top token", "tokens"):
+        table.add_column(column)
+    for row in rows:
+        table.add_row(
+            row["file"], row["engine"], row["kv"], f"{row['mean']:.2e}", f"{row['p99_9']:.2e}",
+            f"{row['largest']:.2e}", f"{row['same_top']:.4f}", str(row["num_tokens"]),
+        )  # fmt: skip
+    console.print(table)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="quality.py", description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("models", nargs="*", default=["smollm2-135m-instruct"], help="GGUF files or catalogue names")
+    parser.add_argument("--kv-dtype", action="append", default=[], help="of our KV cache; may be given several times")
+    parser.add_argument("--windows", type=int, default=16, help="pieces of text, each computed from an empty cache")
+    parser.add_argument("--window", type=int, default=256, help="tokens of a piece; p99.9 needs 1000 in all")
+    parser.add_argument("--threads", type=int, default=2, help="compute threads")
+    parser.add_argument("--llama-source", default="", metavar="DIR", help="llama.cpp's sources, for its headers")
+    parser.add_argument("--llama-build", default="", metavar="DIR", help="where it was built")
+    parser.add_argument("--json", metavar="FILE", default="", help="write the record there; - is standard output")
+    args = parser.parse_args()
+    if args.windows * args.window < 1000:
+        parser.error(f"--windows times --window must be at least 1000, got {args.windows * args.window}")
+    args.kv_dtype = args.kv_dtype or ["default"]
+    return args
