@@ -31,7 +31,7 @@ from engine.text.tokenizer import build_tokenizer
 TorchCore = EngineCore[torch.Tensor]
 Progress = Callable[[str], None]
 
-_TOKENS_A_SEAT = 192  # of a pool that nobody gave a size: a short chat for everyone
+_TOKENS_A_SEAT = 136  # of a pool of no given size
 _MOST_DERIVED_BYTES = 1 << 30
 
 

@@ -77,7 +77,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         block_size, max_num_seqs, max_num_batched_tokens, prefix_cache, overflow: see SchedulerConfig.
         num_kv_blocks: 0 derives it from `kv_cache_bytes`.
         kv_cache_bytes: memory for the KV pool when num_kv_blocks is 0; 0 means what one sequence of full length, or
-            192 tokens for each of max_num_seqs, takes, but no more than 1 GiB.
+            136 tokens for each of max_num_seqs, takes, but no more than 1 GiB.
         max_model_len: 0 means what the model was trained for (capped by the pool).
         heartbeat_s: longest silence of a healthy engine process.
     """

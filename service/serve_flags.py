@@ -36,7 +36,7 @@ ENGINE_FLAGS = (
         num_bytes,
         0,
         "memory of the KV pool, taken as it fills; 512M, 2G ...",
-        shown_default="one sequence of full length, or 192 tokens for each of --max-num-seqs; at most 1G",
+        shown_default="one sequence of full length, or 136 tokens for each of --max-num-seqs; at most 1G",
     ),
     Flag("--max-num-seqs", int, 64, "sequences running at once"),
     Flag("--max-num-batched-tokens", int, 512, "tokens computed in one step at most"),
