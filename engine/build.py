@@ -21,6 +21,7 @@ from engine.kv.block_manager import BlockManager
 from engine.messages import EngineInfo
 from engine.model.load import LoadedModel, load_model
 from engine.model.spec import DecoderSpec
+from engine.quiet_events import QuietEventLog
 from engine.sampling.native_draw import NativeDraw
 from engine.sampling.sampler import TorchSampler
 from engine.sampling_params import SamplingParams
@@ -67,7 +68,7 @@ def assemble_core(
     progress("warming up")
     _warm_up(runner, scheduling, clock)
 
-    events = EventLog(clock)
+    events = EventLog(clock) if config.instruments else QuietEventLog(clock)
     core = EngineCore(
         Scheduler(scheduling, BlockManager(scheduling, events), events, eos_token_ids), runner, events, clock
     )

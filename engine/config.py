@@ -79,6 +79,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         kv_cache_bytes: memory for the KV pool when num_kv_blocks is 0; 0 means what one sequence of full length, or
             136 tokens for each of max_num_seqs, takes, but no more than 1 GiB.
         max_model_len: 0 means what the model was trained for (capped by the pool).
+        instruments: say every event; without them only what the client needs, so that their cost can be measured.
         heartbeat_s: longest silence of a healthy engine process.
     """
 
@@ -96,6 +97,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int = 0
     prefix_cache: bool = True
     overflow: OverflowRule = "reject"
+    instruments: bool = True
     heartbeat_s: float = 0.5
 
     def __post_init__(self) -> None:

@@ -20,29 +20,27 @@ from collections.abc import Sequence as Many
 
 from engine.admission_room import AdmissionRoom
 from engine.config import SchedulerConfig
-from engine.errors import InvalidRequestError, RequestFailedError
+from engine.departures import Departures
+from engine.errors import InvalidRequestError
 from engine.events import (
     EventSink,
     RequestChunk,
-    RequestFirstToken,
     RequestPreempted,
     RequestQueued,
     RequestResumed,
     RequestScheduled,
-    RequestTokens,
 )
 from engine.execution.executor import SampledToken, SamplingRow
 from engine.kv.block_manager import BlockManager
 from engine.kv.prefix_lookup import PrefixMatch
-from engine.messages import ChoiceOutput, TokenLogprobs
-from engine.plain_decodes import PlainDecodes, num_one_row_decodes
+from engine.messages import ChoiceOutput
 from engine.preemption import PreemptNewest, ShortagePolicy
-from engine.request_ledger import RequestLedger, RequestRecord
+from engine.request_ledger import RequestLedger
 from engine.running_set import RunningSet
-from engine.schedule import BlockedOn, Schedule, ScheduledSequence
+from engine.schedule import BlockedOn, Schedule
 from engine.sequence import EngineRequest, FinishReason, Sequence, SequenceStatus, seq_key
 from engine.step_plan import StepPlan
-from engine.token_intake import append_tokens, sort_prefill_results
+from engine.step_results import StepResults
 from engine.waiting_queue import WaitingQueue
 from engine.watchdog import Watchdog
 
@@ -77,7 +75,8 @@ class Scheduler:
         self._waiting = WaitingQueue()
         self._running = RunningSet()
         self._room = AdmissionRoom(config, blocks, self._policy, self._running, self._records)
-        self._plain_decodes = PlainDecodes(blocks, events)
+        self._departures = Departures(self._waiting, self._running, blocks, self._ledger)
+        self._results = StepResults(self._running, blocks, self._ledger, self._departures, events)
         self._watchdog = Watchdog(num_steps=config.watchdog_steps, events=events)
 
     # --- state ---------------------------------------------------------------------------------------------------
@@ -131,7 +130,7 @@ class Scheduler:
         if record is None:
             self.num_ignored += 1
             return []
-        self._withdraw(record)
+        self._departures.withdraw(record)
         return self._ledger.abort(record, reason)
 
     def stop_choice(self, request_id: str, index: int, num_output_tokens: int) -> list[ChoiceOutput]:
@@ -141,7 +140,7 @@ class Scheduler:
         if seq is None or seq.status is SequenceStatus.FINISHED or not 0 <= num_output_tokens <= seq.num_output_tokens:
             self.num_ignored += 1
             return []
-        self._leave(seq)
+        self._departures.leave(seq)
         self._ledger.finish(seq, FinishReason.STOP, num_output_tokens)
         return [
             ChoiceOutput(
@@ -160,7 +159,7 @@ class Scheduler:
         """End every request for a fault that can't be put down to one of them; all blocks come back."""
         outputs: list[ChoiceOutput] = []
         for record in tuple(self._records.values()):
-            outputs.extend(self._fail(record, message))
+            outputs.extend(self._departures.fail(record, message))
         return outputs
 
     # --- one step: before the forward pass -----------------------------------------------------------------------
@@ -284,7 +283,7 @@ class Scheduler:
         """Take a running sequence's blocks and put it back into the queue, at the place of its age."""
         plan.drop(seq)
         num_lost_tokens = seq.num_computed_tokens
-        self._leave(seq)
+        self._departures.leave(seq)
         seq.status = SequenceStatus.PREEMPTED
         seq.is_catching_up = False
         seq.max_computed_tokens = max(seq.max_computed_tokens, num_lost_tokens)
@@ -330,124 +329,4 @@ class Scheduler:
         Returns:
             One output for each choice that got tokens, prompt logprobs or an end.
         """
-        assert len(sampled) == len(rows), f"{len(rows)} rows were asked for, {len(sampled)} came back"
-        outputs: list[ChoiceOutput] = []
-        entries, num_rows = schedule.entries, len(rows)
-        num_plain = num_one_row_decodes(entries, schedule.num_decodes, rows)
-        self.blocks.note_computed(schedule.num_tokens)
-        place = row = 0
-        while place < len(entries):
-            if place < num_plain:  # then they are the first entries, and row and place the same
-                place += self._plain_decodes.take(entries[place:num_plain], sampled[place:num_plain], outputs)
-                row = place
-                if place == num_plain:
-                    continue
-            entry, first = entries[place], row
-            while row < num_rows and rows[row].seq is entry.seq:
-                row += 1
-            outputs.extend(self._take(entry, rows[first:row], sampled[first:row]))
-            place += 1
-        assert row == num_rows, f"{num_rows} rows for entries that have {row}"
-        return outputs
-
-    def _take(
-        self, entry: ScheduledSequence, rows: Many[SamplingRow], results: Many[SampledToken]
-    ) -> list[ChoiceOutput]:
-        """Take in what a step computed for one entry, whatever came of it."""
-        seq = entry.seq
-        if seq.status is not SequenceStatus.RUNNING:  # failed with a sibling before it in the same step
-            self.blocks.note_computed(-entry.num_tokens)
-            return []
-        seq.num_computed_tokens = entry.start + entry.num_tokens
-        record = self._records[seq.request_id]
-        error = next((result.error for result in results if result.error), "")
-        if error:
-            return self._fail(record, error)
-        if entry.is_decode:
-            return [self._append(seq, results, ())]
-        if results:
-            return self._take_prefill(record, seq, rows, results)
-        self.blocks.publish(seq)
-        return []
-
-    def _take_prefill(
-        self, record: RequestRecord, seq: Sequence, rows: Many[SamplingRow], results: Many[SampledToken]
-    ) -> list[ChoiceOutput]:
-        """Take in a prefill chunk's results; after the last chunk all choices get their first token."""
-        self.blocks.publish(seq)
-        taken = sort_prefill_results(record, rows, results)
-        if not taken.tokens:
-            if not taken.prompt_logprobs:
-                return []
-            return [ChoiceOutput(request_id=seq.request_id, index=seq.index, prompt_logprobs=taken.prompt_logprobs)]
-        if record.num_unborn:
-            self._fork(record)
-        self._running.end_prefill(seq)
-        outputs = []
-        prompt_logprobs: Many[TokenLogprobs] = taken.prompt_logprobs
-        for index, tokens in taken.tokens.items():
-            outputs.append(self._append(record.sequences[index], tokens, prompt_logprobs))
-            prompt_logprobs = ()
-        return outputs
-
-    def _fork(self, record: RequestRecord) -> None:
-        """Make the other choices of a request, which share all blocks of the first."""
-        parent = record.sequences[0]
-        for index in range(1, record.request.params.n):
-            child = Sequence(parent.request, index=index, order=parent.order)
-            child.max_output_tokens, child.stop_ids = parent.max_output_tokens, parent.stop_ids
-            child.num_cached_tokens = parent.num_cached_tokens
-            child.status = SequenceStatus.RUNNING
-            self.blocks.fork(parent, child)
-            record.sequences.append(child)
-            self._running.add_fork(child)
-
-    def _append(self, seq: Sequence, results: Many[SampledToken], prompt_logprobs: Many[TokenLogprobs]) -> ChoiceOutput:
-        """Add new tokens to a choice, and end it if one of them does."""
-        request_id, index = seq.request_id, seq.index
-        if not seq.output_token_ids:
-            self._events.emit(RequestFirstToken, request_id=request_id, index=index)
-        seq.is_catching_up = False
-        new, reason = append_tokens(seq, results)
-        num_output_tokens = len(seq.output_token_ids)
-        self._events.emit(
-            RequestTokens,
-            request_id=request_id,
-            index=index,
-            num_tokens=len(new),
-            num_output_tokens=num_output_tokens,
-        )
-        if reason is not None:
-            self._leave(seq)
-            self._ledger.finish(seq, reason, num_output_tokens)
-        elif not seq.num_computed_tokens % self.blocks.block_size:
-            self.blocks.publish(seq)
-        return ChoiceOutput(
-            request_id=request_id,
-            index=index,
-            token_ids=new,
-            logprobs=[result.logprobs for result in results[: len(new)] if result.logprobs is not None],
-            prompt_logprobs=list(prompt_logprobs),
-            finish_reason=reason.value if reason is not None else "",
-            stop_token_id=new[-1] if reason is FinishReason.STOP else -1,
-            num_cached_tokens=seq.num_cached_tokens,
-        )
-
-    # --- leaving -------------------------------------------------------------------------------------------------
-
-    def _fail(self, record: RequestRecord, message: str) -> list[ChoiceOutput]:
-        self._withdraw(record, is_faulty=True)
-        return self._ledger.fail(record, error_type=RequestFailedError.error_type, message=message)
-
-    def _withdraw(self, record: RequestRecord, *, is_faulty: bool = False) -> None:
-        """Take all choices of a request out of the queues and free their blocks."""
-        for seq in record.unfinished:
-            self._leave(seq, is_faulty=is_faulty)
-
-    def _leave(self, seq: Sequence, *, is_faulty: bool = False) -> None:
-        """Take a sequence out of the queue it stands in; a running one gives its blocks back."""
-        if seq.status is not SequenceStatus.RUNNING:
-            self._waiting.remove(seq)
-            return
-        self._running.remove(seq, num_seats=self._records[seq.request_id].num_seats)
-        self.blocks.release(seq, is_faulty=is_faulty)
+        return self._results.take_in(schedule, rows, sampled)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Re-derive every table of the documentation from the committed records; fail if one differs.
 
-A table stands between `<!-- table: NAME -->` and `<!-- /table -->` and is rendered from `loadtest/records/NAME.json`.
+A table stands between `<!-- table: NAME -->` (or `<!-- table: NAME as FORM -->`) and `<!-- /table -->` and is rendered
+from `loadtest/records/NAME.json`.
 Standard library only. `--write` puts the rendered tables into the pages instead.
 """
 
@@ -16,7 +17,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "docs")
-MARKED = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n)(?P<body>.*?)(<!-- /table -->)", re.DOTALL)
+MARKED = re.compile(
+    r"(<!-- table: (?P<name>[\w-]+)(?: as (?P<form>\w+))? -->\n)(?P<body>.*?)(<!-- /table -->)", re.DOTALL
+)
 
 Record = dict[str, Any]
 
@@ -41,16 +44,99 @@ def render_batching(record: Record) -> str:
     return "\n".join(lines) + "\n"
 
 
-RENDERERS: dict[str, Callable[[Record], str]] = {"batching": render_batching}
+def render_serving(record: Record) -> str:
+    """Speed of each arm in every cell, ours over the best peer's, then what it was measured on."""
+    lines = [
+        "| workload, streams | arm | median (lowest to highest) | TTFT p50 / p99, ms | ITL p50 / p99, ms | peak MiB |",
+        "|---|---|---|---|---|---|",
+    ]
+    for cell in record["cells"]:
+        place = f"{cell['workload']}, {cell['concurrency']}"
+        for name, arm in cell["arms"].items():
+            marked = f"**{name}**" if name == cell.get("best_peer") else name
+            spread = f"{arm['median']} ({min(arm['rates'])} to {max(arm['rates'])})"
+            lines.append(
+                f"| {place} | {marked} | {spread} | {_pair(arm, 'ttft')} | {_pair(arm, 'itl')} | {arm['peak_mib']} |"
+            )
+        if "best_peer" in cell:
+            low, high = cell["ratio_spread"]
+            lines.append(
+                f"| {place} | ours over the best peer | {cell['ratio_to_best_peer']:.2f} times, rounds {low:.2f} to "
+                f"{high:.2f} | | | |"
+            )
+    return "\n".join([*lines, "", _serving_conditions(record)]) + "\n"
 
 
-def rendered(name: str) -> str:
-    """Return the table that the record gives; raises SystemExit when there is no such record or renderer."""
+def render_serving_ratios(record: Record) -> str:
+    """Only ours beside the best peer."""
+    lines = ["| | ours | best peer | ratio (rounds) |", "|---|---|---|---|"]
+    for cell in record["cells"]:
+        if "best_peer" not in cell:
+            continue
+        best = cell["best_peer"]
+        ours = next(iter(cell["arms"].values()))
+        low, high = cell["ratio_spread"]
+        lines.append(
+            f"| {cell['workload']}, {cell['concurrency']} streams, {cell['rate']} | {ours['median']:.0f} | "
+            f"{cell['arms'][best]['median']:.0f}, {best} | {cell['ratio_to_best_peer']:.2f} ({low:.2f} to {high:.2f}) |"
+        )
+    return "\n".join([*lines, "", _serving_conditions(record)]) + "\n"
+
+
+def _serving_conditions(record: Record) -> str:
+    machine, method = record["machine"], record["method"]
+    in_process = [name for name, arm in record["arms"].items() if not arm["over_http"]]
+    missing = "; ".join(f"{name}: {reason}" for name, reason in record["missing"].items())
+    return (
+        f"{record['model']}, {method['repeats']} rounds in alternation, windows of {method['window_s']:g} s, outputs "
+        f"checked; over HTTP but {', '.join(in_process) or 'none'}, which has no server of its own. "
+        f"{machine['cpu']}, {machine['cores']} cores, commit {machine['commit']}."
+        + (f" Not measured: {missing}." if missing else "")
+    )
+
+
+def _pair(arm: Record, name: str) -> str:
+    values = (arm[f"{name}_p50_ms"], arm[f"{name}_p99_ms"])
+    return " / ".join("–" if value is None else f"{value:.0f}" for value in values)
+
+
+def render_quality(record: Record) -> str:
+    """KL divergences of every file, engine and KV precision."""
+    lines = [
+        "| file | engine | KV | mean | p99.9 | same likeliest token |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row['file']} | {row['engine']} | {row['kv']} | {row['mean']:.2e} | {row['p99_9']:.2e} | "
+        f"{row['same_top']:.2%} |"
+        for row in record["rows"]
+    ]
+    machine, num_tokens = record["machine"], record["rows"][0]["num_tokens"]
+    lines += [
+        "",
+        (
+            f"KL divergence in nats from float32 on the file's own dequantised weights, {num_tokens} "
+            f"tokens of real text in pieces of {record['window']}. {machine['cpu']}, commit {machine['commit']}."
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+RENDERERS: dict[str, Callable[[Record], str]] = {
+    "batching": render_batching,
+    "cpu_serving": render_serving,
+    "cpu_serving_ratios": render_serving_ratios,
+    "quality": render_quality,
+}
+
+
+def rendered(name: str, form: str | None) -> str:
+    """Return the table that the record gives in its bench's own form or another one; raises SystemExit without one."""
     path = ROOT / "loadtest" / "records" / f"{name}.json"
     if not path.exists():
         sys.exit(f"error: table {name!r} has no record {path.relative_to(ROOT)}")
     record = json.loads(path.read_text())
-    return RENDERERS[record["bench"]](record)
+    return RENDERERS[form or record["bench"]](record)
 
 
 def main() -> int:
@@ -63,7 +149,7 @@ def main() -> int:
     ]
     for page in pages:
         text = page.read_text()
-        fresh = MARKED.sub(lambda found: found[1] + rendered(found["name"]) + found[4], text)
+        fresh = MARKED.sub(lambda found: found[1] + rendered(found["name"], found["form"]) + found[5], text)
         num_tables += len(MARKED.findall(text))
         if fresh != text:
             different.append(str(page.relative_to(ROOT)))

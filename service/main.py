@@ -23,12 +23,14 @@ from engine.text.tokenizer import build_tokenizer
 from observability.metrics import Metrics
 from observability.recorder import Recorder, RingSizes
 from observability.recording import Caps, RecordingError, Recordings
+from observability.silent_recorder import SilentRecorder
 from observability.tracing import Tracing
 from observability.vllm_names import VllmNames
 from service.admission import Admission
 from service.app import ROUTE_TEMPLATES, create_app
 from service.drain import Drain
 from service.http_server import HttpServer, listening_socket, make_server
+from service.kernel_lab import KernelLab
 from service.prompt_log import PromptLog
 from service.prompts import PromptEncoder
 from service.served_models import ServedModels
@@ -86,7 +88,8 @@ class _Service:
             metrics.also_expose(VllmNames(metrics, model_name=self._models.names[0]))
         tracing = Tracing(clock, version=VERSION, sampling=settings.sampling, otlp=settings.otlp)
         metrics.before_render(lambda: tracing.refresh(metrics))
-        recorder = Recorder(
+        kind = Recorder if settings.instruments else SilentRecorder
+        recorder = kind(
             clock,
             metrics=metrics,
             ring_sizes=RingSizes(events=settings.ring_events),
@@ -104,7 +107,7 @@ class _Service:
         recordings = make_recordings(recorder, settings, clock=clock)
         engine = await AsyncEngine.start(self._config, clock=clock, on_events=recorder.consume)
         recorder.follow_heartbeat(engine.heartbeat_age)
-        async with engine:
+        async with engine, KernelLab() as kernel_lab:
             services = Services(
                 engine=engine,
                 prompts=self._prompts,
@@ -116,6 +119,7 @@ class _Service:
                 clock=clock,
                 admission=Admission(self._config.max_num_seqs + settings.max_queue),
                 models=self._models,
+                kernel_lab=kernel_lab,
                 draw_seed=lambda: secrets.randbits(SEED_BITS),
                 new_id=lambda: secrets.token_hex(12),
                 engine_config=self._config,

@@ -11,6 +11,7 @@ from engine.errors import EngineUnavailableError
 from engine.messages import EngineInfo
 from observability.recording import Recordings
 from service.admission import Admission
+from service.kernel_lab import KernelLab
 from service.ports import Engine, Metrics, Recorder, Tracing
 from service.prompt_log import PromptLog
 from service.prompts import PromptEncoder
@@ -28,6 +29,7 @@ class Services:
         recordings: of the event stream, to files.
         admission: the bounded queue.
         models: names a request may give.
+        kernel_lab: measures the kernels when asked.
         draw_seed: makes the seed of a request that gives none.
         new_id: makes the unique part of an answer's id.
         engine_config: what the engine was started with, to be shown.
@@ -44,6 +46,7 @@ class Services:
     clock: Clock
     admission: Admission
     models: ServedModels
+    kernel_lab: KernelLab
     draw_seed: Callable[[], int]
     new_id: Callable[[], str]
     engine_config: EngineConfig

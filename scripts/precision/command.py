@@ -82,7 +82,7 @@ def measure(model: LoadedModel, args: argparse.Namespace, program: Path | None) 
             native = NativeExecutor(
                 spec, model.weights, library=library, num_blocks=num_blocks, block_size=BLOCK_SIZE,
                 max_tokens=args.window, max_positions=args.window, threads=args.threads,
-                **({"kv_dtype": kv_dtype} if kv_dtype != "default" else {}),
+                kv_dtype=kv_dtype,
             )  # fmt: skip
             engines["Pellucid", kv_dtype] = from_executor(native)
             dtypes["Pellucid", kv_dtype] = native.dtype_name
@@ -135,7 +135,12 @@ def _arguments() -> argparse.Namespace:
         prog="quality.py", description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("models", nargs="*", default=["smollm2-135m-instruct"], help="GGUF files or catalogue names")
-    parser.add_argument("--kv-dtype", action="append", default=[], help="of our KV cache; may be given several times")
+    parser.add_argument(
+        "--kv-dtype",
+        action="append",
+        default=[],
+        help="of our KV cache, float16 if not given; may be given several times",
+    )
     parser.add_argument("--windows", type=int, default=16, help="pieces of text, each computed from an empty cache")
     parser.add_argument("--window", type=int, default=256, help="tokens of a piece; p99.9 needs 1000 in all")
     parser.add_argument("--threads", type=int, default=2, help="compute threads")
@@ -145,5 +150,5 @@ def _arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if args.windows * args.window < 1000:
         parser.error(f"--windows times --window must be at least 1000, got {args.windows * args.window}")
-    args.kv_dtype = args.kv_dtype or ["default"]
+    args.kv_dtype = args.kv_dtype or ["float16"]
     return args

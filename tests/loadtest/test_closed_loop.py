@@ -67,7 +67,7 @@ def test_latencies_pool_runs_and_give_no_percentile_of_too_few() -> None:
     found = latencies(runs)
     assert found.ttft_p50_ms == pytest.approx(100)
     assert found.ttft_p99_ms is None
-    assert (found.num_requests, found.num_gaps, found.itl_p50_ms) == (2, 1, None)
+    assert (found.num_requests, found.num_gaps, found.itl_p99_ms) == (2, 1, None)
 
 
 def test_latencies_request_begun_before_the_window_does_not_count() -> None:

@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 
+from engine.departures import Departures
 from engine.events import BlockEvicted, RequestAborted
 from engine.execution.executor import SampledToken, SamplingRow
 from engine.execution.shadow_kv import ShadowKVError
@@ -256,7 +257,7 @@ class LosesAborted(Scheduler):
     def abort(self, request_id: str, reason: str) -> list[ChoiceOutput]:
         record = self._records.get(request_id)
         if record is not None:
-            self._withdraw(record)
+            self._departures.withdraw(record)
             del self._records[request_id]
         return []
 
@@ -265,9 +266,10 @@ class KeepsBlocksOfAborted(Scheduler):
     """Ends an aborted request, but doesn't take its blocks back."""
 
     def abort(self, request_id: str, reason: str) -> list[ChoiceOutput]:
-        blocks, self.blocks = self.blocks, Mock()
+        departures = self._departures
+        self._departures = Departures(self._waiting, self._running, Mock(), self._ledger)
         outputs = super().abort(request_id, reason)
-        self.blocks = blocks
+        self._departures = departures
         return outputs
 
 

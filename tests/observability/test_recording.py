@@ -9,31 +9,15 @@ from pathlib import Path
 import pytest
 
 from engine.clock import ManualClock
-from engine.events import EngineFailed, EngineStarted, Event
+from engine.events import EngineFailed
 from observability.event_tape import EventTape, Life
 from observability.recording import Caps, RecordingBusyError, RecordingError, Recordings
 from observability.trace_check import check_trace
 from observability.trace_file import TraceReader, TraceWriter
 from observability.trace_header import TraceHeader
-from tests.support.trace_script import TraceScript, header, one_request
+from tests.support.trace_script import TraceScript, header, one_request, rounds, started
 
 LOTS = Caps(max_bytes=1 << 20)
-
-
-def started(script: TraceScript) -> TraceScript:
-    sizes = {"block_size": 4, "num_blocks": 6, "max_num_seqs": 4, "max_num_batched_tokens": 16, "max_model_len": 64}
-    return script.say(EngineStarted, model="m", executor="e", prefix_cache=True, **sizes)
-
-
-def rounds(number: int, *, first_seq: int = 1) -> list[Event]:
-    """Return an engine's start and then the same request over and over, each in a pool as the one before left it."""
-    script = started(TraceScript(first_seq=first_seq))
-    for count in range(number):
-        name = f"r{count}"
-        script.arrive(name, num_prompt=3).step().admit(name).allocate(5, name, 0).chunk(name, 0, 3)
-        script.first_token(name).finish(name, num_prompt=3).release(5, name).free(5)
-        script.step_done(prefill=3, generated=1, blocks=(6, 0, 0))
-    return script.events
 
 
 class Bench:

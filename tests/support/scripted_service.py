@@ -42,6 +42,7 @@ from service.admission import Admission
 from service.app import ROUTE_TEMPLATES, create_app
 from service.drain import Drain
 from service.http_server import HttpServer, make_server
+from service.kernel_lab import KernelLab
 from service.prompt_log import PromptLog
 from service.prompts import PromptEncoder
 from service.served_models import ServedModels
@@ -270,6 +271,7 @@ async def make_services(
     tokenizer: Tokenizer | None = None,
     supervision: SupervisionConfig = SUPERVISION,
     ring_sizes: RingSizes | None = None,
+    kernel_lab_command: list[str] | None = None,
 ) -> tuple[Services, AsyncEngine]:
     """Start the engine on the running loop and put the services around it."""
     clock = SystemClock()
@@ -307,6 +309,7 @@ async def make_services(
         clock=clock,
         admission=Admission(core.scheduling.max_num_seqs + settings.max_queue),
         models=ServedModels(settings.served_model_names or ("scripted",), created=1),
+        kernel_lab=KernelLab(kernel_lab_command),
         draw_seed=lambda: next(seeds),
         new_id=lambda: f"{next(ids):08x}",
         engine_config=config,
@@ -324,6 +327,7 @@ def serve(
     tokenizer: Tokenizer | None = None,
     supervision: SupervisionConfig = SUPERVISION,
     ring_sizes: RingSizes | None = None,
+    kernel_lab_command: list[str] | None = None,
     wait_ready: bool = True,
 ) -> Iterator[Served]:
     """Yield a running service; everything is stopped and joined at the end."""
@@ -336,9 +340,14 @@ def serve(
 
     async def run() -> None:
         services, engine = await make_services(
-            core, settings, tokenizer=tokenizer, supervision=supervision, ring_sizes=ring_sizes
+            core,
+            settings,
+            tokenizer=tokenizer,
+            supervision=supervision,
+            ring_sizes=ring_sizes,
+            kernel_lab_command=kernel_lab_command,
         )
-        async with engine:
+        async with engine, services.kernel_lab:
             if wait_ready:
                 await engine.wait_ready()
             drain = Drain(engine, grace_s=settings.grace_s)

@@ -1,0 +1,47 @@
+"""scripts/reproduce.py: tables of records that the pages have or are about to have."""
+
+from typing import Any
+
+from scripts.reproduce import RENDERERS
+
+ARM: dict[str, Any] = {
+    "rates": [200.0, 210.5, 190.0], "median": 200.0, "ttft_p50_ms": 81.4, "ttft_p99_ms": None, "itl_p50_ms": 3.2,
+    "itl_p99_ms": 9.9, "peak_mib": 512,
+}  # fmt: skip
+SERVING: dict[str, Any] = {
+    "model": "m.gguf",
+    "machine": {"cpu": "a CPU", "cores": 2, "commit": "abc"},
+    "method": {"repeats": 3, "window_s": 6.0},
+    "arms": {"Ours": {"over_http": True}, "Theirs": {"over_http": False}},
+    "missing": {"vLLM": "not given"},
+    "cells": [
+        {
+            "workload": "W1", "concurrency": 8, "rate": "output tokens/s",
+            "arms": {"Ours": ARM, "Theirs": {**ARM, "rates": [100.0], "median": 100.0}},
+            "best_peer": "Theirs", "ratio_to_best_peer": 2.0, "ratio_spread": [1.9, 2.105],
+        }
+    ],
+}  # fmt: skip
+
+
+def test_serving_table_names_every_arm_the_ratio_and_what_is_missing() -> None:
+    lines = RENDERERS["cpu_serving"](SERVING).splitlines()
+    assert lines[2:5] == [
+        "| W1, 8 | Ours | 200.0 (190.0 to 210.5) | 81 / – | 3 / 10 | 512 |",
+        "| W1, 8 | **Theirs** | 100.0 (100.0 to 100.0) | 81 / – | 3 / 10 | 512 |",
+        "| W1, 8 | ours over the best peer | 2.00 times, rounds 1.90 to 2.10 | | | |",
+    ]
+    assert "over HTTP but Theirs" in lines[-1]
+    assert lines[-1].endswith("Not measured: vLLM: not given.")
+
+
+def test_serving_ratios_have_one_line_a_cell() -> None:
+    lines = RENDERERS["cpu_serving_ratios"](SERVING).splitlines()
+    assert lines[2] == "| W1, 8 streams, output tokens/s | 200 | 100, Theirs | 2.00 (1.90 to 2.10) |"
+
+
+def test_quality_table_shows_divergences_and_agreement() -> None:
+    row = {"file": "m.gguf", "engine": "Ours", "kv": "float16", "mean": 0.00281, "p99_9": 0.0265, "same_top": 0.9756,
+           "num_tokens": 4096}  # fmt: skip
+    table = RENDERERS["quality"]({"rows": [row], "window": 256, "machine": {"cpu": "a CPU", "commit": "abc"}})
+    assert "| m.gguf | Ours | float16 | 2.81e-03 | 2.65e-02 | 97.56% |" in table
