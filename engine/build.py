@@ -149,6 +149,8 @@ def choose_executor(config: EngineConfig) -> ExecutorName:
     """Return the executor that `auto` means: on CPUs the native one if its kernels are built and fast, else torch's."""
     if config.executor != "auto":
         return config.executor
+    if config.dtype == "int8":
+        return "native"
     if not _runs_on_cpu(config) or config.dtype not in ("auto", "float32"):
         return "torch"
     library = find_library()
@@ -195,8 +197,8 @@ def _make_executor(
 def _make_native_executor(
     model: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig, kv_dtype: KvDtypeName
 ) -> NativeExecutor:
-    if config.dtype not in ("auto", "float32"):
-        raise ConfigError(f"`dtype` of the native executor must be auto or float32, got {config.dtype}")
+    if config.dtype not in ("auto", "float32", "int8"):
+        raise ConfigError(f"`dtype` of the native executor must be auto, float32 or int8, got {config.dtype}")
     if config.device not in ("auto", "cpu"):
         raise ConfigError(f"`device` of the native executor must be cpu, got {config.device}")
     library = find_library()
@@ -216,6 +218,7 @@ def _make_native_executor(
         max_positions=scheduling.max_request_tokens,
         threads=threads,
         exact=config.dtype == "float32",
+        int8_weights=config.dtype == "int8",
         kv_dtype=kv_dtype,
     )
 

@@ -21,7 +21,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 
 ENGINE_FLAGS = (
     Flag("--model", str, DEFAULT_MODEL, "a .gguf file, a Hugging Face directory, a name, a hub id or random:PRESET"),
-    Flag("--dtype", str, "auto", "of weights and computation", ("auto", "float32", "bfloat16", "float16")),
+    Flag("--dtype", str, "auto", "of weights and computation", ("auto", "float32", "bfloat16", "float16", "int8")),
     Flag(
         "--kv-dtype",
         str,

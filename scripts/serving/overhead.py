@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from scripts.machine import fingerprint
 
 from engine.model.catalog import DEFAULT_MODEL
 from engine.model.load import load_model
 from engine.text.tokenizer import build_tokenizer
 from loadtest.closed_loop import LoopShape
 from loadtest.corpus import docstrings
+from loadtest.machine import fingerprint
 from loadtest.prompts import PromptSource
-from scripts.machine import fingerprint
 from scripts.serving.arms import PellucidArm
 from scripts.serving.workloads import Workload
 

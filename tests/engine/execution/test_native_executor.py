@@ -26,6 +26,7 @@ from tests.support.native import (
     library_for,
     native_executor,
     native_library,
+    packable_spec,
     quantized_weights,
 )
 from tests.support.paged_runs import PagedRun
@@ -65,18 +66,19 @@ def test_native_executor_every_family_matches_exact_reference(family: str, instr
 
 
 @pytest.mark.parametrize("instruction_set", ALL_INSTRUCTION_SETS)
-@pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K"])
 def test_native_executor_packed_weights_stay_near_exact_reference(encoding: str, instruction_set: str) -> None:
     """Activations in 8 bits move logits by a few percent of their spread; exact mode doesn't move them."""
-    weights = quantized_weights(PACKABLE_SPEC, encoding)
-    exact = oracle_run(PACKABLE_SPEC, weights)
+    spec = packable_spec(encoding)
+    weights = quantized_weights(spec, encoding)
+    exact = oracle_run(spec, weights)
     exact.generate(exact.add("a", prompt(37), all_rows=True), 1)
-    packed = native_run(PACKABLE_SPEC, weights, instruction_set=instruction_set)
+    packed = native_run(spec, weights, instruction_set=instruction_set)
     packed.generate(packed.add("a", prompt(37), all_rows=True), 1)
     true = torch.stack(list(exact.logits.values()))
     error = torch.stack(list(packed.logits.values())).double() - true
     assert 0 < float(error.std() / true.std()) < 0.08
-    floats = native_run(PACKABLE_SPEC, weights, instruction_set=instruction_set, exact=True)
+    floats = native_run(spec, weights, instruction_set=instruction_set, exact=True)
     floats.generate(floats.add("a", prompt(37), all_rows=True), 1)
     assert largest_difference(floats, exact) < 1e-4
 
@@ -88,6 +90,18 @@ def test_native_executor_half_precision_weights_are_exact(encoding: str) -> None
     expected = exact.generate(exact.add("a", prompt(37), all_rows=True), 8)
     assert ours.generate(ours.add("a", prompt(37), all_rows=True), 8) == expected
     assert largest_difference(ours, exact) < 1e-4
+
+
+def test_native_executor_int8_weights_are_those_of_a_q8_0_file() -> None:
+    """Same blocks, same bits; matrices that come in blocks stay."""
+    ours = native_run(PACKABLE_SPEC, quantized_weights(PACKABLE_SPEC, "F32"), int8_weights=True)
+    theirs = native_run(PACKABLE_SPEC, quantized_weights(PACKABLE_SPEC, "Q8_0"))
+    for run in (ours, theirs):
+        run.generate(run.add("a", prompt(37), all_rows=True), 2)
+    assert largest_difference(ours, theirs) == 0
+    assert native_executor(PACKABLE_SPEC, tiny_weights(PACKABLE_SPEC), int8_weights=True).dtype_name == "int8"
+    blocks = quantized_weights(PACKABLE_SPEC, "Q4_1")
+    assert native_executor(PACKABLE_SPEC, blocks, int8_weights=True).dtype_name == "Q4_1"
 
 
 def test_native_executor_dtype_name_is_the_precision_of_most_weights() -> None:
@@ -304,6 +318,8 @@ def test_build_native_not_built_says_how(monkeypatch: pytest.MonkeyPatch, tmp_pa
         ({}, True, "native"),
         ({"dtype": "float32", "device": "cpu"}, True, "native"),
         ({"dtype": "bfloat16"}, True, "torch"),
+        ({"dtype": "int8"}, True, "native"),
+        ({"dtype": "int8"}, False, "native"),
         ({}, False, "torch"),
         ({"executor": "torch"}, True, "torch"),
         ({"executor": "reference"}, True, "reference"),
