@@ -33,6 +33,7 @@ ERROR_TYPES = (
     "method_not_allowed",
     "request_too_large",
     "unsupported_media_type",
+    "conflict_error",
     "rate_limit_exceeded",
     "request_cancelled",
     "service_unavailable",
