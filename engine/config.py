@@ -77,7 +77,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         threads: compute threads on CPUs; 0 means one per physical core.
         block_size, max_num_seqs, max_num_batched_tokens, prefix_cache, overflow: see SchedulerConfig.
         num_kv_blocks: 0 derives it from `kv_cache_bytes`.
-        kv_cache_bytes: memory for the KV pool when num_kv_blocks is 0.
+        kv_cache_bytes: memory for the KV pool when num_kv_blocks is 0; 0 means what one sequence of full length, or
+            136 tokens for each of max_num_seqs, takes, but no more than 1 GiB.
         max_model_len: 0 means what the model was trained for (capped by the pool).
         instruments: say every event; without them only what the client needs, so that their cost can be measured.
         heartbeat_s: longest silence of a healthy engine process.
@@ -91,7 +92,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 0
     block_size: int = 16
     num_kv_blocks: int = 0
-    kv_cache_bytes: int = 1 << 30
+    kv_cache_bytes: int = 0
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     max_model_len: int = 0
@@ -101,9 +102,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_s: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("threads", "num_kv_blocks", "max_model_len"):
+        for name in ("threads", "num_kv_blocks", "kv_cache_bytes", "max_model_len"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"`{name}` must be at least 0, got {getattr(self, name)}")
-        for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "kv_cache_bytes"):
+        for name in ("block_size", "max_num_seqs", "max_num_batched_tokens"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"`{name}` must be at least 1, got {getattr(self, name)}")

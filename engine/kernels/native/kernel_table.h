@@ -92,6 +92,15 @@ static inline int64_t attention_scratch(int num_rows, int64_t num_keys, int head
 
 static inline float attention_scale(int head_dim) { return 1.0f / __builtin_sqrtf(float(head_dim)); }
 
+constexpr int kSpan = 128;  // tokens of a vocabulary that the draw sums and compares as one
+
+// How the draw turns scores into weights.
+struct WeightRule {
+  float peak;                 // the row's largest score
+  float inverse_temperature;
+  float least;                // smaller weights become 0
+};
+
 struct KernelTable {
   const char* name;
   // Quantises x into place `row`; scale = absmax / 127.
@@ -110,6 +119,10 @@ struct KernelTable {
   void (*attention)(const AttentionTask& task, float* scratch);
   // Writes key and value [head_dim] of one token and head into `slot` of a piece, rounded to the cache's precision.
   void (*store_kv)(const KvLayout& layout, uint8_t* piece, int slot, const float* key, const float* value);
+  // The draw's passes over scores [size]; see draw_kernels.h.
+  void (*span_largest)(const float* scores, int size, float* largest);
+  void (*weigh_scores)(const float* scores, int size, const WeightRule& rule, float* out);
+  void (*span_sums)(const float* scores, int size, const WeightRule& rule, double* running);
   // The fastest integer dot products there are, for `rounds` rounds; returns the operations done.
   int64_t (*integer_burst)(int64_t rounds);
   // out = e^x / sum(e^x) for [size].

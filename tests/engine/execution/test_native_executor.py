@@ -2,6 +2,7 @@
 
 import gc
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -238,30 +239,49 @@ def test_native_executor_closed_is_an_error_not_a_crash() -> None:
         run.step((run.add("a", prompt(3)), 3))
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads and memory through /proc")
-def test_native_executor_100_starts_and_stops_leak_no_thread_and_no_memory() -> None:
-    spec = PACKABLE_SPEC
-    weights = tiny_weights(spec)
+def resident_bytes() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    def start_and_stop(explicitly: bool) -> None:
-        run = native_run(spec, weights, threads=3)
-        seq = run.add("a", prompt(5))
-        run.generate(seq, 2)
-        if explicitly:
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads and memory in /proc")
+
+
+@needs_proc
+def test_native_executor_100_starts_and_stops_ten_at_a_time_leak_nothing() -> None:
+    weights = tiny_weights(PACKABLE_SPEC)
+    native_library()
+
+    def start_and_stop(number: int) -> None:
+        run = native_run(PACKABLE_SPEC, weights, threads=3, kv_dtype="float16")
+        run.generate(run.add("a", prompt(5)), 2)
+        if number % 2:
             assert isinstance(run.executor, NativeExecutor)
             run.executor.close()
 
-    def resident_bytes() -> int:
-        gc.collect()
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    def held() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
 
-    for _ in range(5):
-        start_and_stop(explicitly=True)
-    threads, memory = len(os.listdir("/proc/self/task")), resident_bytes()
-    for i in range(100):
-        start_and_stop(explicitly=i % 2 == 0)
-    assert len(os.listdir("/proc/self/task")) == threads
-    assert resident_bytes() - memory < 8 << 20
+    with ThreadPoolExecutor(10) as pool:
+        list(pool.map(start_and_stop, range(20)))
+        before, memory = held(), resident_bytes()
+        list(pool.map(start_and_stop, range(100)))
+        gc.collect()
+        assert held() == before
+        assert resident_bytes() - memory < 8 << 20
+
+
+@needs_proc
+def test_native_executor_pool_takes_memory_as_its_blocks_are_used() -> None:
+    """One block of each layer and head lies together, so a sequence's blocks are all that is taken."""
+    before = resident_bytes()
+    executor = native_executor(PACKABLE_SPEC, tiny_weights(PACKABLE_SPEC), num_blocks=200_000, kv_dtype="float32")
+    pool_bytes = 200_000 * 4 * PACKABLE_SPEC.kv_bytes_per_token_fp32
+    assert pool_bytes > 500 << 20
+    run = PagedRun(executor, BLOCK_SIZE, 100)
+    run.generate(run.add("a", prompt(50)), 2)
+    assert resident_bytes() - before < 32 << 20
+    executor.close()
 
 
 def native_config(**settings: object) -> EngineConfig:
