@@ -36,6 +36,7 @@ ERROR_TYPES = (
     "conflict_error",
     "rate_limit_exceeded",
     "request_cancelled",
+    "conflict_error",
     "service_unavailable",
     "internal_error",
 )

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every test that needs a CUDA device: scripts/gpu_check.sh [PYTHON]. Needs pytest, pytest-timeout, torch, numpy and
-# msgspec, and nothing else of the project's dependencies: only the files that hold such tests are collected.
+# Runs every test that needs a CUDA device: scripts/gpu_check.sh [PYTHON]. Needs pytest, pytest-timeout, torch, numpy,
+# msgspec and gguf, and nothing else of the project's dependencies: only the files that hold such tests are collected.
 # Prints the counts; fails when a test fails or is skipped, and when there is no device.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -39,8 +39,8 @@ def runtime_path(name: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sanitizer", choices=SANITIZERS)
-    parser.add_argument("pytest_options", nargs="*", help="instead of the sanitizer's own choice of tests")
-    options = parser.parse_args()
+    parser.epilog = "Further arguments go to pytest, instead of the sanitizer's own choice of tests."
+    options, pytest_options = parser.parse_known_args()
     flags, runtimes, tests = SANITIZERS[options.sanitizer]
     sys.path.insert(0, str(ROOT))
     from engine.kernels.build import build_library
@@ -57,9 +57,7 @@ def main() -> int:
         "PELLUCID_TEST_KERNEL_FLAGS": flags,
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:faulthandler", "--timeout=0"]
-    return subprocess.run(
-        [*command, *(options.pytest_options or tests)], cwd=ROOT, env=environment, check=False
-    ).returncode
+    return subprocess.run([*command, *(pytest_options or tests)], cwd=ROOT, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from scripts.machine import fingerprint
 
 from engine.model.catalog import DEFAULT_MODEL
 from engine.model.load import load_model
