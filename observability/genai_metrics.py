@@ -12,8 +12,8 @@ from opentelemetry.semconv.attributes import error_attributes
 from observability import genai
 from observability.metrics import DURATION_BOUNDS, TPOT_BOUNDS, TTFT_BOUNDS
 from observability.otlp_settings import OtlpSignal
+from observability.span_attributes import error_type_of
 from observability.span_facts import AttributeValue
-from observability.spans import error_type_of
 from observability.timeline import Outcome, RequestTimeline
 
 

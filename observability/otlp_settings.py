@@ -47,7 +47,7 @@ class OtlpSettings:
     metrics: OtlpSignal = OtlpSignal()
     max_queued_spans: int = 2048
     max_batch_spans: int = 256
-    schedule_delay_s: float = 1.0
+    schedule_delay_s: float = 5.0
     metric_interval_s: float = 60.0
 
 

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Measure this server: what batching gives (the default), or its speed beside that of its peers (`--peers`).
+"""Measure this server: what batching gives (the default), its speed beside that of its peers (`--peers`), or what its
+instruments cost (`--overhead`).
 
     .venv/bin/python scripts/bench.py [--json FILE]
     .venv/bin/python scripts/bench.py --peers --llama-server PATH --openvino-python PATH [--json FILE]
+    .venv/bin/python scripts/bench.py --overhead [--json FILE]
 
-Each has its own options: `--help`, `--peers --help`. Outputs are checked before a figure is printed.
+Each has its own options: `--help`, `--peers --help`, `--overhead --help`. Outputs are
+checked before a figure is printed.
 """
 
 import sys
@@ -19,6 +22,10 @@ def main() -> int:
         from scripts.serving.command import main as compare_with_peers
 
         return compare_with_peers([word for word in sys.argv[1:] if word != "--peers"])
+    if "--overhead" in sys.argv[1:]:
+        from scripts.serving.overhead import main as measure_overhead
+
+        return measure_overhead([word for word in sys.argv[1:] if word != "--overhead"])
     from scripts.batching import main as measure_batching
 
     return measure_batching()

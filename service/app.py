@@ -8,6 +8,8 @@ auth       only with API keys
 routes     one object per group
 """
 
+from collections.abc import Sequence
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -67,6 +69,9 @@ ROUTE_TEMPLATES = (
 EXPOSED_HEADERS = ("x-request-id", "x-client-request-id", "x-trace-id", "traceresponse", "x-ignored-params")
 
 
+INSTRUMENT_PATHS = ("/metrics", "/stats", "/telemetry/")
+
+
 def create_app(services: Services, drain: Drain) -> Starlette:
     """Return the ASGI application over these services."""
     settings = services.settings
@@ -99,13 +104,13 @@ def create_app(services: Services, drain: Drain) -> Starlette:
     return app
 
 
-def _routes(services: Services, drain: Drain) -> list[BaseRoute]:
+def _routes(services: Services, drain: Drain) -> Sequence[BaseRoute]:
     models, tokens = ModelRoutes(services), TokenRoutes(services)
     operations, telemetry = OperationRoutes(services), TelemetryRoutes(services)
     kv, recording = KVTelemetryRoutes(services), KVRecordingRoutes(services)
     traces = TraceRoutes(services)
     kernels, admin = KernelRoutes(services.kernel_lab), AdminRoutes(services, drain)
-    return [
+    routes = [
         Route("/v1/chat/completions", GeneratingRoute(services, ChatApi(services)), methods=["POST"]),
         Route("/v1/completions", GeneratingRoute(services, CompletionApi(services)), methods=["POST"]),
         Route("/v1/models", models.listing),
@@ -133,6 +138,16 @@ def _routes(services: Services, drain: Drain) -> list[BaseRoute]:
         Route("/telemetry/kv/trace", kv.trace),
         Route("/telemetry/kv/recording", recording.handle, methods=["GET", "POST"]),
     ]
+    if services.settings.instruments:
+        return routes
+    return [
+        Route(route.path, _instruments_are_off) if route.path.startswith(INSTRUMENT_PATHS) else route
+        for route in routes
+    ]
+
+
+async def _instruments_are_off(_: Request) -> Response:
+    raise NotFoundError("the instruments of this server are off (--no-instruments)")
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

@@ -23,6 +23,7 @@ from engine.text.tokenizer import build_tokenizer
 from observability.metrics import Metrics
 from observability.recorder import Recorder, RingSizes
 from observability.recording import Caps, RecordingError, Recordings
+from observability.silent_recorder import SilentRecorder
 from observability.tracing import Tracing
 from observability.vllm_names import VllmNames
 from service.admission import Admission
@@ -87,7 +88,8 @@ class _Service:
             metrics.also_expose(VllmNames(metrics, model_name=self._models.names[0]))
         tracing = Tracing(clock, version=VERSION, sampling=settings.sampling, otlp=settings.otlp)
         metrics.before_render(lambda: tracing.refresh(metrics))
-        recorder = Recorder(
+        kind = Recorder if settings.instruments else SilentRecorder
+        recorder = kind(
             clock,
             metrics=metrics,
             ring_sizes=RingSizes(events=settings.ring_events),

@@ -8,17 +8,20 @@ from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.model.catalog import DEFAULT_MODEL
 from observability.otlp_settings import otlp_settings, sampling
+from observability.trace_context import Sampling
 from service.flags import Flag, num_bytes, switch, words
 from service.limits import RequestLimits
 from service.settings import METRICS_COMPAT, ServiceSettings
 
 T = TypeVar("T")
 
+NO_TRACES = Sampling(0.0, follows_parent=False)
+
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 ENGINE_FLAGS = (
     Flag("--model", str, DEFAULT_MODEL, "a .gguf file, a Hugging Face directory, a name, a hub id or random:PRESET"),
-    Flag("--dtype", str, "auto", "of weights and computation", ("auto", "float32", "bfloat16", "float16")),
+    Flag("--dtype", str, "auto", "of weights and computation", ("auto", "float32", "bfloat16", "float16", "int8")),
     Flag(
         "--kv-dtype",
         str,
@@ -31,7 +34,13 @@ ENGINE_FLAGS = (
     Flag("--threads", int, 0, "compute threads on CPUs", shown_default="one per physical core"),
     Flag("--block-size", int, 16, "tokens per KV block"),
     Flag("--num-kv-blocks", int, 0, "blocks in the KV pool", shown_default="as many as --kv-cache-bytes holds"),
-    Flag("--kv-cache-bytes", num_bytes, 1 << 30, "memory of the KV pool; 512M, 2G ...", shown_default="1G"),
+    Flag(
+        "--kv-cache-bytes",
+        num_bytes,
+        0,
+        "memory of the KV pool, taken as it fills; 512M, 2G ...",
+        shown_default="one sequence of full length, or 136 tokens for each of --max-num-seqs; at most 1G",
+    ),
     Flag("--max-num-seqs", int, 64, "sequences running at once"),
     Flag("--max-num-batched-tokens", int, 512, "tokens computed in one step at most"),
     Flag("--max-model-len", int, 0, "tokens of prompt + output", shown_default="what the model was trained for"),
@@ -43,7 +52,14 @@ ENGINE_FLAGS = (
         "a request whose prompt fits but whose prompt + max_tokens doesn't is refused, or ends early with `length`",
         ("reject", "truncate"),
     ),
+    Flag(
+        "--no-instruments",
+        switch,
+        False,
+        "no events, metrics, traces or telemetry; there to measure what they cost",
+    ),
 )
+NEGATIVE_FLAGS = ("no_prefix_cache", "no_instruments")
 
 _LIMITS = RequestLimits()
 
@@ -101,8 +117,8 @@ SERVICE_FLAGS = (
 
 def engine_config(values: Mapping[str, Any]) -> EngineConfig:
     """Build the engine's configuration from resolved flags. Raises ConfigError."""
-    fields = {flag.key: values[flag.key] for flag in ENGINE_FLAGS if flag.key != "no_prefix_cache"}
-    return EngineConfig(**fields, prefix_cache=not values["no_prefix_cache"])
+    fields = {flag.key: values[flag.key] for flag in ENGINE_FLAGS if flag.key not in NEGATIVE_FLAGS}
+    return EngineConfig(**fields, prefix_cache=not values["no_prefix_cache"], instruments=not values["no_instruments"])
 
 
 def service_settings(values: Mapping[str, Any], environment: Mapping[str, str]) -> ServiceSettings:
@@ -139,7 +155,8 @@ def service_settings(values: Mapping[str, Any], environment: Mapping[str, str]) 
         ring_events=values["ring_events"],
         log_content=values["log_content"],
         otlp=_telemetry(otlp_settings, environment),
-        sampling=_telemetry(sampling, environment),
+        sampling=_telemetry(sampling, environment) if not values["no_instruments"] else NO_TRACES,
+        instruments=not values["no_instruments"],
         telemetry_flush_s=values["telemetry_flush"],
         metrics_compat=values["metrics_compat"],
     )

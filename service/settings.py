@@ -40,6 +40,7 @@ class ServiceSettings:
         sampling: which traces are kept.
         telemetry_flush_s: seconds that what is queued for a collector gets when the server stops.
         metrics_compat: other projects' metric names to expose as well.
+        instruments: record what happens; without, /metrics, /stats and /telemetry/... say that they are off.
     """
 
     host: str = "127.0.0.1"
@@ -66,6 +67,7 @@ class ServiceSettings:
     sampling: Sampling = field(default_factory=Sampling)
     telemetry_flush_s: float = 3.0
     metrics_compat: tuple[str, ...] = ()
+    instruments: bool = True
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "--port must lie in 0..65535", self.port)

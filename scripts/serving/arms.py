@@ -99,6 +99,9 @@ class HttpArm(ABC):
     Args:
         logs: directory for its output.
         ready_path: answers 200 when it can serve.
+
+    Attributes:
+        address: where it listens, once it was started.
     """
 
     over_http = True
@@ -107,6 +110,7 @@ class HttpArm(ABC):
         self.name = name
         self.version = ""
         self.is_ours = is_ours
+        self.address = ""
         self._url = ""
         self._logs = logs
         self._ready_path = ready_path
@@ -129,10 +133,10 @@ class HttpArm(ABC):
         port = _free_port()
         log = self._logs / f"{self.name.replace(' ', '_').replace(',', '')}_{workload.name}.log"
         self._process = _Process(self.command(workload, port), log)
-        address = f"http://127.0.0.1:{port}"
-        self._url = f"{address}/v1/completions"
+        self.address = f"http://127.0.0.1:{port}"
+        self._url = f"{self.address}/v1/completions"
         deadline = time.perf_counter() + START_S
-        while not _answers(address + self._ready_path):
+        while not _answers(self.address + self._ready_path):
             if self._process.popen.poll() is not None or time.perf_counter() > deadline:
                 self.stop()
                 raise ArmError(f"{self.name} did not come up; see {log}")

@@ -67,13 +67,15 @@ class AccessMiddleware:
         now = self._clock.now()
         seconds = now - context.arrival
         self._metrics.http_observed(context.route, method, status, seconds)
-        logger.log(
-            logging.DEBUG if context.route in PROBES else logging.INFO,
-            "%s %s %d %.1f ms request=%s client=%s trace=%s",
-            method, context.route, status, seconds * 1e3, context.request_id, context.client_request_id or "-",
-            context.trace.trace_id,
-            extra=_fields(context, method, status, seconds),
-        )  # fmt: skip
+        level = logging.DEBUG if context.route in PROBES else logging.INFO
+        if logger.isEnabledFor(level):
+            logger.log(
+                level,
+                "%s %s %d %.1f ms request=%s client=%s trace=%s",
+                method, context.route, status, seconds * 1e3, context.request_id, context.client_request_id or "-",
+                context.trace.trace_id,
+                extra=_fields(context, method, status, seconds),
+            )  # fmt: skip
         self._tracing.exchange_ended(_http_exchange(scope, context, exchange, now))
 
     def _template(self, scope: Scope) -> str:

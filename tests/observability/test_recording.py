@@ -9,31 +9,15 @@ from pathlib import Path
 import pytest
 
 from engine.clock import ManualClock
-from engine.events import EngineFailed, EngineStarted, Event
+from engine.events import EngineFailed
 from observability.event_tape import EventTape, Life
 from observability.recording import Caps, RecordingBusyError, RecordingError, Recordings
 from observability.trace_check import check_trace
 from observability.trace_file import TraceReader, TraceWriter
 from observability.trace_header import TraceHeader
-from tests.support.trace_script import TraceScript, header, one_request
+from tests.support.trace_script import header, rounds
 
 LOTS = Caps(max_bytes=1 << 20)
-
-
-def started(script: TraceScript) -> TraceScript:
-    sizes = {"block_size": 4, "num_blocks": 6, "max_num_seqs": 4, "max_num_batched_tokens": 16, "max_model_len": 64}
-    return script.say(EngineStarted, model="m", executor="e", prefix_cache=True, **sizes)
-
-
-def rounds(number: int, *, first_seq: int = 1) -> list[Event]:
-    """Return an engine's start and then the same request over and over, each in a pool as the one before left it."""
-    script = started(TraceScript(first_seq=first_seq))
-    for count in range(number):
-        name = f"r{count}"
-        script.arrive(name, num_prompt=3).step().admit(name).allocate(5, name, 0).chunk(name, 0, 3)
-        script.first_token(name).finish(name, num_prompt=3).release(5, name).free(5)
-        script.step_done(prefill=3, generated=1, blocks=(6, 0, 0))
-    return script.events
 
 
 class Bench:
@@ -272,8 +256,16 @@ def test_second_recording_is_refused_while_one_runs_and_stopping_twice_is_harmle
 def test_file_of_a_recording_can_be_read_while_it_is_written(tmp_path: Path) -> None:
     async def body() -> None:
         bench = Bench(tmp_path)
-        bench.tape.append(one_request(started(TraceScript())).events)
+        events = rounds(2)
+        bench.tape.append(events[:10])
         await bench.recordings.start(LOTS)
+        bench.tape.append(events[10:])
+        for _ in range(2_000):
+            if bench.recordings.status().files[0].num_events:
+                break
+            await asyncio.sleep(0.001)
+        with TraceReader(bench.paths()[0]) as reader:
+            assert len(list(reader)) == bench.recordings.status().files[0].num_events > 0
         report = check_trace(bench.paths()[0])
         assert report.ok
         assert report.truncated  # a gzip stream without its end

@@ -117,7 +117,7 @@ def test_trace_check_of_no_trace_is_exit_code_two(capsys: pytest.CaptureFixture[
 def test_trace_check_of_an_absent_file_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "nope.jsonl"
     code, out, lines = run(capsys, "trace", "check", str(path))
-    assert (code, out, lines) == (2, "", [f"error: {path} can't be read: {os.strerror(errno.ENOENT)}"])
+    assert (code, out, lines) == (2, "", [f"error: {path}: {os.strerror(errno.ENOENT)}"])
 
 
 def test_chat_asks_one_question_and_prints_the_answer(capsys: pytest.CaptureFixture[str]) -> None:

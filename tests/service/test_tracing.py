@@ -210,6 +210,26 @@ def test_preempted_requests_show_when_they_had_no_blocks() -> None:
     assert all(span["attributes"]["pellucid.recompute_tokens"] > 0 for span in preempted)
 
 
+def test_spans_sum_up_to_the_counters_after_a_mixed_load() -> None:
+    with serve(script=emits(b"hello")) as served:
+        answers = [post(served.url, CHAT, chat(max_tokens=n % 7 + 1, stream=n % 2 == 0)) for n in range(12)]
+        answers += [post(served.url, COMPLETIONS, completion(["a", "b"], max_tokens=3, n=2, stop="l"))]
+        refused = [post(served.url, CHAT, chat("x" * 100_000)), post(served.url, CHAT, {"messages": 1})]
+        traces = [trace_of(served, answer.headers["x-trace-id"]) for answer in (*answers, *refused)]
+        spans = [span for trace in traces for span in trace["spans"]]
+        counters = served.get("/stats").json()["counters"]
+    generations = [span["attributes"] for span in spans if "gen_ai.operation.name" in span["attributes"]]
+    outcomes = [attributes["pellucid.outcome"] for attributes in generations]
+    assert outcomes.count("finished") == counters["requests_finished"] == 14
+    assert outcomes.count("rejected") == counters["requests_rejected"] - 1 == 1  # the other was refused unopened
+    for name, total in (
+        ("gen_ai.usage.output_tokens", counters["generated_tokens"]),
+        ("gen_ai.usage.input_tokens", counters["prompt_tokens_computed"] + counters["prompt_tokens_cached"]),
+        ("gen_ai.usage.cache_read.input_tokens", counters["prompt_tokens_cached"]),
+    ):
+        assert sum(attributes.get(name, 0) for attributes in generations) == total, name
+
+
 def test_exemplars_of_the_metrics_lead_to_traces(served: Served) -> None:
     for _ in range(3):
         post(served.url, CHAT, chat(max_tokens=4))

@@ -9,6 +9,7 @@ from engine.events import (
     BlockPublished,
     BlockReleased,
     BlockShared,
+    EngineStarted,
     Event,
     EventLog,
     RequestArrived,
@@ -162,3 +163,20 @@ def one_request(script: TraceScript | None = None) -> TraceScript:
     script.first_token(name).finish(name, num_prompt=5)
     script.release(1, name).free(1).release(0, name)
     return script.step_done(prefill=5, generated=1, blocks=(5, 0, 1))
+
+
+def started(script: TraceScript) -> TraceScript:
+    """Say that an engine with the pool of `header` is ready."""
+    sizes = {"block_size": 4, "num_blocks": 6, "max_num_seqs": 4, "max_num_batched_tokens": 16, "max_model_len": 64}
+    return script.say(EngineStarted, model="m", executor="e", prefix_cache=True, **sizes)
+
+
+def rounds(number: int, *, first_seq: int = 1) -> list[Event]:
+    """An engine's start, and the same request so many times, each in a pool as the one before left it."""
+    script = started(TraceScript(first_seq=first_seq))
+    for count in range(number):
+        name = f"r{count}"
+        script.arrive(name, num_prompt=3).step().admit(name).allocate(5, name, 0).chunk(name, 0, 3)
+        script.first_token(name).finish(name, num_prompt=3).release(5, name).free(5)
+        script.step_done(prefill=3, generated=1, blocks=(6, 0, 0))
+    return script.events
