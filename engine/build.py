@@ -22,6 +22,7 @@ from engine.messages import EngineInfo
 from engine.model.load import LoadedModel, load_model
 from engine.model.spec import DecoderSpec
 from engine.quiet_events import QuietEventLog
+from engine.sampling.native_draw import NativeDraw
 from engine.sampling.sampler import TorchSampler
 from engine.sampling_params import SamplingParams
 from engine.scheduler import Scheduler
@@ -30,6 +31,9 @@ from engine.text.tokenizer import build_tokenizer
 
 TorchCore = EngineCore[torch.Tensor]
 Progress = Callable[[str], None]
+
+_TOKENS_A_SEAT = 136  # of a pool of no given size
+_MOST_DERIVED_BYTES = 1 << 30
 
 
 def build_core(config: EngineConfig, clock: Clock, progress: Progress) -> tuple[TorchCore, EngineInfo]:
@@ -60,7 +64,7 @@ def assemble_core(
     eos_token_ids = tuple(sorted(build_tokenizer(model.tokenizer).eos_token_ids))
     progress(f"loading weights for the {name} executor")
     executor, dtype, device, threads = _make_executor(name, model, config, scheduling, kv_dtype)
-    runner: ModelRunner[torch.Tensor] = ModelRunner(executor, TorchSampler(spec.vocab_size, eos_token_ids))
+    runner: ModelRunner[torch.Tensor] = ModelRunner(executor, _make_sampler(name, spec, eos_token_ids))
     progress("warming up")
     _warm_up(runner, scheduling, clock)
 
@@ -108,7 +112,7 @@ def scheduler_config(config: EngineConfig, spec: DecoderSpec) -> SchedulerConfig
     """Derive the scheduler's settings from the engine's and the model's shape.
 
     The pool is `num_kv_blocks`, or else what `kv_cache_bytes` holds, but no more than `max_num_seqs` sequences of
-    full length can use.
+    full length can use. With neither it is small enough that the default model, service included, stays under 0.6 GB.
     """
     max_model_len = config.max_model_len or spec.max_position_embeddings
     if max_model_len > spec.max_position_embeddings:
@@ -120,12 +124,16 @@ def scheduler_config(config: EngineConfig, spec: DecoderSpec) -> SchedulerConfig
     if not num_kv_blocks:
         kv_dtype = resolve_kv_dtype(config, choose_executor(config), on_cpu=_runs_on_cpu(config))
         block_bytes = config.block_size * kv_bytes_per_token(spec, kv_dtype)
-        if config.kv_cache_bytes < block_bytes:
+        pool_bytes = config.kv_cache_bytes
+        if not pool_bytes:
+            num_tokens = max(max_model_len, _TOKENS_A_SEAT * config.max_num_seqs)
+            pool_bytes = max(block_bytes, min(_MOST_DERIVED_BYTES, num_tokens * kv_bytes_per_token(spec, kv_dtype)))
+        if pool_bytes < block_bytes:
             raise ConfigError(
                 f"`kv_cache_bytes` must be at least {block_bytes}, one block of this model, got {config.kv_cache_bytes}"
             )
         useful = config.max_num_seqs * -(-max_model_len // config.block_size)
-        num_kv_blocks = min(config.kv_cache_bytes // block_bytes, useful)
+        num_kv_blocks = min(pool_bytes // block_bytes, useful)
     return SchedulerConfig(
         block_size=config.block_size,
         num_kv_blocks=num_kv_blocks,
@@ -141,6 +149,8 @@ def choose_executor(config: EngineConfig) -> ExecutorName:
     """Return the executor that `auto` means: on CPUs the native one if its kernels are built and fast, else torch's."""
     if config.executor != "auto":
         return config.executor
+    if config.dtype == "int8":
+        return "native"
     if not _runs_on_cpu(config) or config.dtype not in ("auto", "float32"):
         return "torch"
     library = find_library()
@@ -187,8 +197,8 @@ def _make_executor(
 def _make_native_executor(
     model: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig, kv_dtype: KvDtypeName
 ) -> NativeExecutor:
-    if config.dtype not in ("auto", "float32"):
-        raise ConfigError(f"`dtype` of the native executor must be auto or float32, got {config.dtype}")
+    if config.dtype not in ("auto", "float32", "int8"):
+        raise ConfigError(f"`dtype` of the native executor must be auto, float32 or int8, got {config.dtype}")
     if config.device not in ("auto", "cpu"):
         raise ConfigError(f"`device` of the native executor must be cpu, got {config.device}")
     library = find_library()
@@ -208,8 +218,16 @@ def _make_native_executor(
         max_positions=scheduling.max_request_tokens,
         threads=threads,
         exact=config.dtype == "float32",
+        int8_weights=config.dtype == "int8",
         kv_dtype=kv_dtype,
     )
+
+
+def _make_sampler(name: ExecutorName, spec: DecoderSpec, eos_token_ids: tuple[int, ...]) -> TorchSampler:
+    library = find_library() if name == "native" else None
+    if library is None:
+        return TorchSampler(spec.vocab_size, eos_token_ids)
+    return TorchSampler(spec.vocab_size, eos_token_ids, NativeDraw(NativeLibrary(library)))
 
 
 def _warm_up(runner: ModelRunner[torch.Tensor], scheduling: SchedulerConfig, clock: Clock) -> None:

@@ -7,7 +7,7 @@ import msgspec
 from engine.errors import ConfigError
 
 ExecutorName = Literal["auto", "native", "torch", "reference"]
-DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+DtypeName = Literal["auto", "float32", "bfloat16", "float16", "int8"]
 KvDtypeName = Literal["auto", "float32", "bfloat16", "float16", "int8"]
 OverflowRule = Literal["reject", "truncate"]
 
@@ -68,7 +68,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         model: path of a `.gguf` or a Hugging Face directory, a catalogue name, a hub id, or `random:<preset>`.
         dtype: of weights and computation; `auto` is float32 on CPUs, and the file's own precision on the native
-            executor.
+            executor. `int8`, which the native executor alone has, makes 8 bits of matrices that come in float, with a
+            scale for every 32 inputs, and leaves those that come in blocks as they are.
         kv_dtype: of the KV cache. `auto` is float16 on the native executor, or float32 if `dtype` is; the others keep
             keys and values in the precision in which they compute, and have no choice.
         executor: `auto` is `native` on CPUs with AVX2 when its kernels are built and dtype allows it, else `torch`.
@@ -76,7 +77,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         threads: compute threads on CPUs; 0 means one per physical core.
         block_size, max_num_seqs, max_num_batched_tokens, prefix_cache, overflow: see SchedulerConfig.
         num_kv_blocks: 0 derives it from `kv_cache_bytes`.
-        kv_cache_bytes: memory for the KV pool when num_kv_blocks is 0.
+        kv_cache_bytes: memory for the KV pool when num_kv_blocks is 0; 0 means what one sequence of full length, or
+            136 tokens for each of max_num_seqs, takes, but no more than 1 GiB.
         max_model_len: 0 means what the model was trained for (capped by the pool).
         instruments: say every event; without them only what the client needs, so that their cost can be measured.
         heartbeat_s: longest silence of a healthy engine process.
@@ -90,7 +92,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 0
     block_size: int = 16
     num_kv_blocks: int = 0
-    kv_cache_bytes: int = 1 << 30
+    kv_cache_bytes: int = 0
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     max_model_len: int = 0
@@ -100,9 +102,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_s: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("threads", "num_kv_blocks", "max_model_len"):
+        for name in ("threads", "num_kv_blocks", "kv_cache_bytes", "max_model_len"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"`{name}` must be at least 0, got {getattr(self, name)}")
-        for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "kv_cache_bytes"):
+        for name in ("block_size", "max_num_seqs", "max_num_batched_tokens"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"`{name}` must be at least 1, got {getattr(self, name)}")

@@ -33,8 +33,10 @@ ERROR_TYPES = (
     "method_not_allowed",
     "request_too_large",
     "unsupported_media_type",
+    "conflict_error",
     "rate_limit_exceeded",
     "request_cancelled",
+    "conflict_error",
     "service_unavailable",
     "internal_error",
 )

@@ -69,5 +69,5 @@ async def live_feed(
             yield Missed(life, passage.num_lost)
         place = passage.next
         yield Happened(life, passage.events)
-        if place == tape.stop:
+        if len(passage.events) < MAX_EVENTS:  # nearly up to date: let some more happen before the next word
             await pause(interval_s)

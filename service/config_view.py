@@ -35,8 +35,8 @@ class ConfigAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         models: names that requests may give.
-        engine: what the engine process was started with.
-        running: what came of it; null while it loads.
+        engine: what the engine process was started with (engine.config.EngineConfig), by name.
+        running: what came of it (engine.messages.EngineInfo); null while it loads.
         service: the HTTP side, by name; a Secret for what may not be seen.
     """
 
@@ -44,8 +44,8 @@ class ConfigAnswer(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     project_version: str
     models: list[str]
-    engine: EngineConfig
-    running: EngineInfo | None
+    engine: dict[str, Any]
+    running: dict[str, Any] | None
     service: dict[str, Any]
 
 
@@ -58,8 +58,8 @@ def config_answer(
         version=VERSION,
         project_version=PROJECT_VERSION,
         models=list(models),
-        engine=config,
-        running=running,
+        engine=msgspec.to_builtins(config),
+        running=None if running is None else msgspec.to_builtins(running),
         service=_shown(settings),
     )
 

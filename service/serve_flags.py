@@ -21,7 +21,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 
 ENGINE_FLAGS = (
     Flag("--model", str, DEFAULT_MODEL, "a .gguf file, a Hugging Face directory, a name, a hub id or random:PRESET"),
-    Flag("--dtype", str, "auto", "of weights and computation", ("auto", "float32", "bfloat16", "float16")),
+    Flag("--dtype", str, "auto", "of weights and computation", ("auto", "float32", "bfloat16", "float16", "int8")),
     Flag(
         "--kv-dtype",
         str,
@@ -34,7 +34,13 @@ ENGINE_FLAGS = (
     Flag("--threads", int, 0, "compute threads on CPUs", shown_default="one per physical core"),
     Flag("--block-size", int, 16, "tokens per KV block"),
     Flag("--num-kv-blocks", int, 0, "blocks in the KV pool", shown_default="as many as --kv-cache-bytes holds"),
-    Flag("--kv-cache-bytes", num_bytes, 1 << 30, "memory of the KV pool; 512M, 2G ...", shown_default="1G"),
+    Flag(
+        "--kv-cache-bytes",
+        num_bytes,
+        0,
+        "memory of the KV pool, taken as it fills; 512M, 2G ...",
+        shown_default="one sequence of full length, or 136 tokens for each of --max-num-seqs; at most 1G",
+    ),
     Flag("--max-num-seqs", int, 64, "sequences running at once"),
     Flag("--max-num-batched-tokens", int, 512, "tokens computed in one step at most"),
     Flag("--max-model-len", int, 0, "tokens of prompt + output", shown_default="what the model was trained for"),

@@ -10,9 +10,10 @@ from engine.kernels.native_library import KV_FORMATS, DecoderShape, LayerObserve
 from engine.model.rope import inverse_frequencies
 from engine.model.spec import DecoderSpec
 from engine.model.weights import Weights, WeightTensor
+from engine.quantization.int8_blocks import quantize_to_q8_0
 
-BLOCK_ENCODINGS = frozenset({"Q4_0", "Q4_1", "Q8_0"})
-_BLOCK = 32  # inputs that share a scale in all of them
+INT8_BLOCK = 32
+BLOCK_ENCODINGS = frozenset({"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"})
 FLOAT_ENCODINGS = frozenset({"F32", "F16", "BF16"})
 
 
@@ -22,10 +23,10 @@ class NativeExecutor:
     A row's result depends on neither the other rows, the chunking, the number of threads, the blocks nor the schedule:
     equal requests give equal bits. Between instruction sets results differ by rounding; `amx` has the bits of `avx512`.
 
-    Numerics: Q4_0, Q4_1 and Q8_0 matrices stay as they are, and are multiplied in integers with activations quantised
-    to 8 bits for each block of 32, blocks summed in float32. F16 and BF16 matrices stay as they are and are multiplied
-    in float32, which is exact. Matrices of every other encoding become float32 in memory (four to eight times the file
-    for K-quants); when `exact`, so do the first three. Norms, rotation, softmax: float32.
+    Numerics: matrices in blocks (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K) keep every value, in about the bits of
+    the file, and are multiplied in integers with activations quantised to 8 bits for each block of 32, blocks (of Q6_K:
+    halves of blocks) summed in float32. F16 and BF16 matrices stay as they are and are multiplied in float32, which is
+    exact. When `exact`, block matrices become float32 in memory. Norms, rotation, softmax: float32.
 
     Keys and values are rounded to `kv_dtype` as they are stored, and every reader, the step that stores them included,
     sees them rounded. Attention computes in float32 on them, whatever their precision.
@@ -39,6 +40,8 @@ class NativeExecutor:
         threads: compute threads, the calling one included.
         instruction_set: `auto`, `amx`, `avx512`, `avx2` or `portable`.
         exact: dequantise every weight to float32, the reference precision.
+        int8_weights: make 8 bits of matrices that come in float, with a scale for every 32 inputs, which is finer than
+            one for each output; a matrix whose rows are no multiple of 32 stays.
         kv_dtype: of the KV cache. int8 has one scale for each token and KV head, of keys and of values. The pool takes
             memory as its blocks are first used.
 
@@ -59,6 +62,7 @@ class NativeExecutor:
         threads: int,
         instruction_set: str = "auto",
         exact: bool = False,
+        int8_weights: bool = False,
         kv_dtype: KvDtypeName = "float32",
     ) -> None:
         if not 1 <= threads <= 256:
@@ -89,7 +93,7 @@ class NativeExecutor:
         self._is_exact = exact
         self._packed: dict[str, int] = {}
         for name, tensor in weights.items():
-            self._set_weight(name, tensor, exact=exact)
+            self._set_weight(name, tensor, exact=exact, int8_weights=int8_weights)
         self._logits = np.empty((0, spec.vocab_size), dtype=np.float32)
 
     @property
@@ -98,7 +102,7 @@ class NativeExecutor:
 
     @property
     def dtype_name(self) -> str:
-        """The precision of most weights: `Q4_1`, `Q8_0`, `BF16`, ...; `float32` when everything is exact."""
+        """The precision of most weights: `Q4_1`, `Q8_0`, `BF16`, `int8`, ...; `float32` when everything is exact."""
         if self._is_exact:
             return "float32"
         return max(self._packed, key=lambda encoding: self._packed[encoding])
@@ -121,10 +125,14 @@ class NativeExecutor:
         """Free the weights, the KV pool and the threads; further calls are errors."""
         self._decoder.close()
 
-    def _set_weight(self, name: str, tensor: WeightTensor, *, exact: bool) -> None:
+    def _set_weight(self, name: str, tensor: WeightTensor, *, exact: bool, int8_weights: bool) -> None:
         is_matrix = len(tensor.shape) == 2
         rows, columns = tensor.shape if is_matrix else (1, tensor.shape[0])
-        is_block = tensor.encoding in BLOCK_ENCODINGS and columns % _BLOCK == 0 and not exact
+        if int8_weights and is_matrix and tensor.encoding in FLOAT_ENCODINGS and columns % INT8_BLOCK == 0:
+            self._decoder.set_weight(name, "Q8_0", quantize_to_q8_0(tensor.to_float32()), rows, columns)
+            self._packed["int8"] = self._packed.get("int8", 0) + rows * columns
+            return
+        is_block = tensor.encoding in BLOCK_ENCODINGS and not exact
         keep = is_matrix and (is_block or tensor.encoding in FLOAT_ENCODINGS)
         data = np.ascontiguousarray(tensor.data if keep else tensor.to_float32())
         self._decoder.set_weight(name, tensor.encoding if keep else "F32", data, rows, columns)

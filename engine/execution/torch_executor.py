@@ -152,4 +152,6 @@ def _resolve_device(device: str) -> torch.device:
 def _resolve_dtype(dtype: DtypeName, device: torch.device) -> torch.dtype:
     if dtype == "auto":
         return torch.float32 if device.type == "cpu" else torch.bfloat16
+    if dtype not in _DTYPES:
+        raise ConfigError(f"`dtype` of the torch executor must be one of auto, {', '.join(_DTYPES)}, got {dtype}")
     return _DTYPES[dtype]

@@ -16,7 +16,7 @@ from engine.errors import ConfigError
 from engine.execution.forward_batch import ForwardBatch
 from engine.kernels.artefact_header import misfit
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 KV_FORMATS = {"float32": 0, "bfloat16": 1, "float16": 2, "int8": 3}  # mirrors KvFormat in native/kv_layout.h
 INSTRUCTION_SETS = ("amx", "avx512", "avx2", "portable")  # best first
 
@@ -86,8 +86,45 @@ class NativeLibrary:
         lib.pellucid_forward.argtypes = [
             ctypes.c_void_p, ctypes.POINTER(_Batch), ctypes.c_void_p, _Observer, ctypes.c_char_p, ctypes.c_int32,
         ]  # fmt: skip
+        lib.pellucid_draw.argtypes = [
+            ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, *[ctypes.c_void_p] * 7,
+            ctypes.c_char_p, ctypes.c_int32,
+        ]  # fmt: skip
         lib.pellucid_destroy.argtypes = [ctypes.c_void_p]
         lib.pellucid_destroy.restype = None
+
+    def draw(
+        self,
+        instruction_set: str,
+        scores: NDArray[np.float32],
+        *,
+        rows: NDArray[np.int64],
+        temperatures: NDArray[np.float32],
+        top_ks: NDArray[np.int64],
+        top_ps: NDArray[np.float64],
+        min_ps: NDArray[np.float32],
+        uniforms: NDArray[np.float64],
+    ) -> NDArray[np.int64]:
+        """Return int64 [num_draws], a token of scores[rows[i]] for each i; see native/draw.h.
+
+        Args:
+            scores: [num_rows, vocab_size], contiguous; rows drawn from hold no NaN, and their largest is finite.
+            rows, temperatures, top_ks, top_ps, min_ps, uniforms: [num_draws].
+
+        Raises:
+            ConfigError: the machine lacks the instruction set.
+        """
+        assert scores.flags.c_contiguous
+        assert not len(rows) or 0 <= rows.min() <= rows.max() < len(scores), (rows, scores.shape)
+        tokens = np.empty(len(rows), dtype=np.int64)
+        message = ctypes.create_string_buffer(300)
+        arrays = (rows, temperatures, top_ks, top_ps, min_ps, uniforms, tokens)
+        if self.handle.pellucid_draw(
+            instruction_set.encode(), scores.ctypes.data, scores.shape[1], len(rows),
+            *(array.ctypes.data for array in arrays), message, len(message),
+        ):  # fmt: skip
+            raise ConfigError(f"the native draw: {message.value.decode(errors='replace')}")
+        return tokens
 
     def instruction_set(self, name: str = "auto") -> str | None:
         """Return the instruction set that `name` would use on this machine; None when it lacks it."""

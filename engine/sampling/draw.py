@@ -5,10 +5,13 @@ temperature) in float32; sums are float64. Which algorithm a row takes depends o
 results and sums are the same whatever rows come with it.
 """
 
+from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812  (torch's own convention)
+from numpy.typing import NDArray
 
 from engine.sampling.ordering import best_tokens
 from engine.sampling_params import SamplingParams
@@ -43,6 +46,15 @@ class Filters:
         return Filters(self.temperature[rows], self.top_k[rows], self.top_p[rows], self.min_p[rows])
 
 
+def draw_rows(
+    scores: torch.Tensor, rows: Many[int], params: Many[SamplingParams], uniforms: NDArray[np.float64]
+) -> list[int]:
+    """Draw among some rows of scores; see `Draw` of sampler.py."""
+    picked = scores[torch.tensor(rows, device=scores.device)]
+    tokens: list[int] = draw(picked, list(params), torch.from_numpy(uniforms).to(scores.device)).tolist()
+    return tokens
+
+
 def draw(scores: torch.Tensor, params: list[SamplingParams], uniforms: torch.Tensor) -> torch.Tensor:
     """Choose a token for every row.
 
@@ -56,8 +68,9 @@ def draw(scores: torch.Tensor, params: list[SamplingParams], uniforms: torch.Ten
     filters = Filters.of(params, vocab_size=scores.shape[1], device=scores.device)
     probs = (scores - scores.amax(dim=-1, keepdim=True)).div_(filters.temperature).exp_()
     tokens = torch.empty(len(params), dtype=torch.int64, device=scores.device)
-    ranked = [i for i, p in enumerate(params) if p.top_k or p.top_p < 1.0]
-    plain = [i for i, p in enumerate(params) if not (p.top_k or p.top_p < 1.0)]
+    is_ranked = [0 < p.top_k < scores.shape[1] or p.top_p < 1.0 for p in params]
+    ranked = [i for i, ranks in enumerate(is_ranked) if ranks]
+    plain = [i for i, ranks in enumerate(is_ranked) if not ranks]
     if plain:
         rows = torch.tensor(plain, device=scores.device)
         kept = probs[rows]

@@ -1,18 +1,34 @@
 """TorchSampler: logits in, tokens out, for the executors whose logits are torch tensors."""
 
 from collections.abc import Sequence as Many
+from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from engine.execution.executor import SampledToken, SamplingRow
 from engine.messages import TokenLogprobs
 from engine.sampling.bans import apply_bans, has_bans
-from engine.sampling.draw import GREEDY_BELOW, draw
+from engine.sampling.draw import GREEDY_BELOW, draw_rows
 from engine.sampling.logprobs import report_logprobs
 from engine.sampling.ordering import best_token
 from engine.sampling.penalties import Penalties
 from engine.sampling.randomness import uniforms
 from engine.sampling_params import SamplingParams
+
+
+class Draw(Protocol):
+    """Chooses a token for each of some rows of scores, each by its own settings and uniform number."""
+
+    def __call__(
+        self, scores: torch.Tensor, rows: Many[int], params: Many[SamplingParams], uniforms: NDArray[np.float64]
+    ) -> list[int]:
+        """Return a token of scores[rows[i]] for each i; scores float32 [num_rows, vocab_size] stays as it is.
+
+        The rows hold no NaN and their largest score is finite; temperatures are at least GREEDY_BELOW.
+        """
+        ...
 
 
 class TorchSampler:
@@ -23,9 +39,11 @@ class TorchSampler:
     Args:
         vocab_size: of the logits.
         eos_token_ids: the model's end-of-sequence ids, banned while a request's `min_tokens` is not reached.
+        draw: torch's on any device, if no faster one is given.
     """
 
-    def __init__(self, vocab_size: int, eos_token_ids: Many[int]) -> None:
+    def __init__(self, vocab_size: int, eos_token_ids: Many[int], draw: Draw = draw_rows) -> None:
+        self._draw = draw
         self._vocab_size = vocab_size
         self._eos_token_ids = tuple(token for token in eos_token_ids if token < vocab_size)
         self._penalties = Penalties()
@@ -43,23 +61,31 @@ class TorchSampler:
         best_of_row, peak_of_row = best.tolist(), peaks.tolist()
         tokens = [row.given_token if row.given_token >= 0 else best_of_row[row.logits_row] for row in rows]
         errors = [_fault(peak_of_row[row.logits_row], row.position) for row in rows]
-        special = [
-            i
-            for i, row in enumerate(rows)
-            if row.given_token < 0 and not errors[i] and not _is_plain_greedy(row.seq.params)
-        ]
-        if special:
-            self._choose(logits, [rows[i] for i in special], special, tokens, errors)
+        chosen = [i for i, row in enumerate(rows) if row.given_token < 0 and not errors[i]]
+        changed = [i for i in chosen if _changes_scores(rows[i].seq.params)]
+        if changed:
+            self._choose_changed(logits, [rows[i] for i in changed], changed, tokens, errors)
+        drawn = [i for i in chosen if _is_drawn(rows[i].seq.params) and not _changes_scores(rows[i].seq.params)]
+        if drawn:
+            drawn_rows = [rows[i] for i in drawn]
+            found = self._draw_rows(logits, [row.logits_row for row in drawn_rows], drawn_rows)
+            for i, token in zip(drawn, found, strict=True):
+                tokens[i] = token
         reports = _report(logits, rows, tokens, errors)
         return [
             SampledToken(token_id=-1, error=error) if error else SampledToken(token_id=token, logprobs=report)
             for token, error, report in zip(tokens, errors, reports, strict=True)
         ]
 
-    def _choose(
+    def _draw_rows(self, scores: torch.Tensor, places: list[int], rows: list[SamplingRow]) -> list[int]:
+        params = [row.seq.params for row in rows]
+        numbers = uniforms([p.seed for p in params], [row.index for row in rows], [row.position for row in rows])
+        return self._draw(scores, places, params, numbers)
+
+    def _choose_changed(
         self, logits: torch.Tensor, rows: list[SamplingRow], places: list[int], tokens: list[int], errors: list[str]
     ) -> None:
-        """Fill in tokens and errors at `places` for rows that need more than an argmax of the raw logits."""
+        """Fill in tokens and errors at `places` for rows with bias, bans or penalties."""
         scores = logits[torch.tensor([row.logits_row for row in rows], device=logits.device)]
         apply_bans(scores, rows, eos_token_ids=self._eos_token_ids)
         self._penalties.apply(scores, rows)
@@ -70,30 +96,22 @@ class TorchSampler:
             tokens[place] = token
             if peaks[i] == -torch.inf:
                 errors[place] = f"every token is banned at position {rows[i].position}"
-            elif rows[i].seq.params.temperature >= GREEDY_BELOW:
+            elif _is_drawn(rows[i].seq.params):
                 drawn.append(i)
         if drawn:
-            chosen = draw(
-                scores[torch.tensor(drawn, device=scores.device)],
-                [rows[i].seq.params for i in drawn],
-                torch.from_numpy(
-                    uniforms(
-                        [rows[i].seq.params.seed for i in drawn],
-                        [rows[i].index for i in drawn],
-                        [rows[i].position for i in drawn],
-                    )
-                ).to(scores.device),
-            )
-            for i, token in zip(drawn, chosen.tolist(), strict=True):
+            for i, token in zip(drawn, self._draw_rows(scores, drawn, [rows[i] for i in drawn]), strict=True):
                 tokens[places[i]] = token
 
 
-def _is_plain_greedy(params: SamplingParams) -> bool:
+def _is_drawn(params: SamplingParams) -> bool:
+    return params.temperature >= GREEDY_BELOW
+
+
+def _changes_scores(params: SamplingParams) -> bool:
     return (
-        params.temperature < GREEDY_BELOW
-        and params.repetition_penalty == 1.0
-        and not (params.presence_penalty or params.frequency_penalty)
-        and not has_bans(params)
+        params.repetition_penalty != 1.0
+        or bool(params.presence_penalty or params.frequency_penalty)
+        or has_bans(params)
     )
 
 

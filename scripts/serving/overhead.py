@@ -24,8 +24,8 @@ from engine.model.load import load_model
 from engine.text.tokenizer import build_tokenizer
 from loadtest.closed_loop import LoopShape
 from loadtest.corpus import docstrings
+from loadtest.machine import fingerprint
 from loadtest.prompts import PromptSource
-from scripts.machine import fingerprint
 from scripts.serving.arms import PellucidArm
 from scripts.serving.workloads import Workload
 

@@ -1,5 +1,7 @@
 """LLM and the composition root over seeded random models: the whole engine in-process."""
 
+import dataclasses
+
 import pytest
 
 from engine.build import choose_executor, scheduler_config
@@ -140,8 +142,23 @@ def test_pool_holds_twice_as_much_in_half_precision() -> None:
 
 
 def test_pool_is_no_larger_than_all_seats_can_use() -> None:
-    derived = scheduler_config(config(max_num_seqs=2), PRESETS["tiny"])
+    derived = scheduler_config(config(max_num_seqs=2, kv_cache_bytes=1 << 30), PRESETS["tiny"])
     assert derived.num_kv_blocks == 2 * 2048 // 16
+
+
+@pytest.mark.parametrize(("max_num_seqs", "num_tokens"), [(2, 2048), (64, 64 * 136)])
+def test_pool_of_no_given_size_holds_a_full_length_or_a_short_chat_for_every_seat(
+    max_num_seqs: int, num_tokens: int
+) -> None:
+    derived = scheduler_config(config(max_num_seqs=max_num_seqs), PRESETS["tiny"])
+    assert derived.num_kv_blocks == num_tokens // 16
+
+
+def test_pool_of_no_given_size_takes_at_most_a_gibibyte() -> None:
+    spec = dataclasses.replace(PRESETS["tiny"], num_layers=400, max_position_embeddings=100_000)
+    derived = scheduler_config(config(), spec)
+    block_bytes = 16 * spec.kv_bytes_per_token_fp32
+    assert derived.num_kv_blocks == (1 << 30) // block_bytes
 
 
 def test_context_is_the_models_unless_a_shorter_one_is_asked_for() -> None:

@@ -1,7 +1,7 @@
 """The equivalence suite once more on the native executor, where the largest allowed difference is none at all.
 
-Every precision (float32, F16, BF16, Q4_0, Q4_1, Q8_0, the default file's mixture), every precision of the KV cache and
-every instruction set of this machine.
+Every precision (float32, F16, BF16, Q4_0, Q4_1, Q5_0, Q8_0, K-quants, the default file's mixture), every precision of
+the KV cache and every instruction set of this machine.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from tests.equivalence.test_torch_executor import (
     test_preempted_equals_never_preempted,
     workload,
 )
-from tests.support.native import ALL_INSTRUCTION_SETS, PACKABLE_SPEC, native_executor, quantized_weights
+from tests.support.native import ALL_INSTRUCTION_SETS, PACKABLE_SPEC, native_executor, packable_spec, quantized_weights
 from tests.support.tiny_models import TINY_SPECS, tiny_weights
 
 __all__ = [
@@ -34,6 +34,7 @@ DEFAULT_MODEL = "smollm2-135m-instruct"
 KV = ", KV in "
 PRECISIONS = (
     *(f"{family} float32" for family in TINY_SPECS), "F16", "BF16", "Q4_0", "Q4_1", "Q8_0",
+    "Q5_0", "Q4_K", "Q5_K", "Q6_K",
     *(f"Q8_0{KV}{kv_dtype}" for kv_dtype in ("bfloat16", "float16", "int8")),
 )  # fmt: skip
 
@@ -48,7 +49,7 @@ def make_subject(precision: str, instruction_set: str, *, threads: int) -> Subje
         executor = native_executor(model.spec, model.weights, num_blocks=64, block_size=16, exact=exact, **settings)
         return Subject(name, executor, model.spec.vocab_size, 16, 64, prompt_blocks=(1,))
     family = precision.removesuffix(" float32")
-    spec = TINY_SPECS.get(family, PACKABLE_SPEC)
+    spec = TINY_SPECS.get(family, packable_spec(precision))
     weights = tiny_weights(spec) if family in TINY_SPECS else quantized_weights(spec, precision)
     executor = native_executor(spec, weights, num_blocks=256, block_size=4, **settings)
     return Subject(name, executor, spec.vocab_size, 4, 256, prompt_blocks=(1, 3))

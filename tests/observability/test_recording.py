@@ -15,7 +15,7 @@ from observability.recording import Caps, RecordingBusyError, RecordingError, Re
 from observability.trace_check import check_trace
 from observability.trace_file import TraceReader, TraceWriter
 from observability.trace_header import TraceHeader
-from tests.support.trace_script import TraceScript, header, one_request, rounds, started
+from tests.support.trace_script import header, rounds
 
 LOTS = Caps(max_bytes=1 << 20)
 
@@ -256,8 +256,16 @@ def test_second_recording_is_refused_while_one_runs_and_stopping_twice_is_harmle
 def test_file_of_a_recording_can_be_read_while_it_is_written(tmp_path: Path) -> None:
     async def body() -> None:
         bench = Bench(tmp_path)
-        bench.tape.append(one_request(started(TraceScript())).events)
+        events = rounds(2)
+        bench.tape.append(events[:10])
         await bench.recordings.start(LOTS)
+        bench.tape.append(events[10:])
+        for _ in range(2_000):
+            if bench.recordings.status().files[0].num_events:
+                break
+            await asyncio.sleep(0.001)
+        with TraceReader(bench.paths()[0]) as reader:
+            assert len(list(reader)) == bench.recordings.status().files[0].num_events > 0
         report = check_trace(bench.paths()[0])
         assert report.ok
         assert report.truncated  # a gzip stream without its end

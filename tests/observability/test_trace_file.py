@@ -117,6 +117,13 @@ def test_deep_nesting_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
         read(write_lines(tmp_path / "a.jsonl", UNKNOWN.replace(b'["calm",{"depth":2}]', deep)))
 
 
+def test_deep_nesting_in_a_field_more_of_a_known_event_is_refused(tmp_path: Path) -> None:
+    deep = b"[" * 20_000 + b"]" * 20_000
+    line = b'{"type":"block_freed","seq":1,"t":0.5,"step":0,"block_id":3,"new":' + deep + b"}"
+    with pytest.raises(TraceFormatError, match="nested deeper than 32 levels"):
+        read(write_lines(tmp_path / "a.jsonl", line))
+
+
 def test_deep_nesting_in_the_header_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"schema":"pellucid-trace","x":' + b"[" * 20_000 + b"]" * 20_000 + b"}\n")

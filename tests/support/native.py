@@ -15,6 +15,7 @@ from engine.kernels.toolchain import find_toolchain
 from engine.model.file_tensor import FileTensor
 from engine.model.spec import DecoderSpec
 from engine.model.weights import Weights
+from tests.support.k_quants import quantize_k
 from tests.support.tiny_models import tiny_weights
 
 ALL_INSTRUCTION_SETS = ("amx", "avx512", "avx2", "portable")
@@ -32,6 +33,23 @@ PACKABLE_SPEC = DecoderSpec(
     max_position_embeddings=512,
 )
 
+# The same for encodings with super-blocks of 256 inputs.
+K_SPEC = DecoderSpec(
+    architecture="llama",
+    vocab_size=131,
+    hidden_size=256,
+    intermediate_size=512,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=64,
+    max_position_embeddings=512,
+)
+
+
+def packable_spec(encoding: str) -> DecoderSpec:
+    return K_SPEC if encoding.endswith("_K") else PACKABLE_SPEC
+
 
 @functools.cache
 def native_library() -> NativeLibrary:
@@ -40,7 +58,8 @@ def native_library() -> NativeLibrary:
         if os.environ.get("PELLUCID_STRICT_TOOLS") == "1":
             pytest.fail("no C++ compiler; the native kernels can't be tested")
         pytest.skip("no C++ compiler")
-    return NativeLibrary(build_library(lambda text: None))
+    flags = tuple(os.environ.get("PELLUCID_TEST_KERNEL_FLAGS", "").split())  # scripts/sanitize_kernels.py
+    return NativeLibrary(build_library(lambda text: None, extra_flags=flags))
 
 
 def library_for(instruction_set: str) -> NativeLibrary:
@@ -55,6 +74,8 @@ def quantized(values: np.ndarray, encoding: str) -> np.ndarray:
     """Return the rows of a float matrix in an encoding, uint8 [num_rows, bytes of a row] (F32: float32)."""
     if encoding == "F32":
         return np.ascontiguousarray(values, dtype=np.float32)
+    if encoding.endswith("_K"):
+        return quantize_k(values, encoding)
     return np.ascontiguousarray(gguf.quants.quantize(values, gguf.GGMLQuantizationType[encoding])).view(np.uint8)
 
 
@@ -79,6 +100,7 @@ def native_executor(
     block_size: int = 4,
     threads: int = 1,
     exact: bool = False,
+    int8_weights: bool = False,
     max_tokens: int = 512,
     kv_dtype: KvDtypeName = "float32",
 ) -> NativeExecutor:
@@ -93,5 +115,6 @@ def native_executor(
         threads=threads,
         instruction_set=instruction_set,
         exact=exact,
+        int8_weights=int8_weights,
         kv_dtype=kv_dtype,
     )

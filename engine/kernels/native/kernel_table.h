@@ -17,22 +17,29 @@ constexpr int kBlock = 32;  // inputs that share a scale
 // block in one piece, so that a panel is one stream of memory.
 enum class Format : int {
   kFloat32 = 0,  // float [panel][input][16]
-  // w = scale * q + offset, q in 0..15: [panel][block]{float16 scale[16], offset[16]; uint8 [4][16][4]}, where the low
-  // nibbles of the j-th 64 bytes are inputs 4j..4j+3 of the 16 outputs and the high nibbles inputs 16+4j...
+  // w = scale * q + offset, q in 0..15: [panel][block]{float16 scale[16], offset[16]; low}; low: uint8 [4][16][4], where
+  // the low nibbles of the j-th 64 bytes are inputs 4j..4j+3 of the 16 outputs and the high nibbles inputs 16+4j...
   kUint4 = 1,
   // w = scale * (q - 128), q in 0..255: [panel][block]{float scale[16]; uint8 [8][16][4]}
   kUint8 = 2,
   kBFloat16 = 3,  // uint16 [panel][input][16]
   kFloat16 = 4,   // the same
+  // The same as kUint4 with q in 0..31: low is followed by uint8 [16][4], whose bit j is the fifth of inputs 4j..4j+3.
+  kUint5 = 5,
+  // Super-blocks of eight blocks, w = scale * s * q + offset * m: [panel][super-block]{float16 scale[16], offset[16];
+  // [block]{uint8 s[16], m[16]}; [block] low}.
+  kUint4K = 6,
+  kUint5K = 7,  // the same with q in 0..31, as in kUint5
+  // w = scale * s * (q - 32), q in 0..63, s for each half of a block: [panel][super-block]{float16 scale[16], unused[16];
+  // [block] int8 s[2][16]; [block]{low; uint8 [2][16][4], two bits for each of inputs 16i + 4j... in bits 2j and 2j+1}}.
+  kUint6K = 8,
 };
 
 // Whether a matrix is multiplied in float32, its values being converted in registers.
-static inline bool is_float(Format format) { return format != Format::kUint4 && format != Format::kUint8; }
+static inline bool is_float(Format format) {
+  return format == Format::kFloat32 || format == Format::kBFloat16 || format == Format::kFloat16;
+}
 static inline int value_bytes(Format format) { return format == Format::kFloat32 ? 4 : 2; }
-
-constexpr int kHeaderBytes = 64;       // scales and offsets of a block
-constexpr int kUint4BlockBytes = 320;  // header included
-constexpr int kUint8BlockBytes = 576;
 
 struct PackedMatrix {
   Format format = Format::kFloat32;
@@ -53,6 +60,7 @@ struct QuantizedRows {
   float* scales;         // [group][block][16 rows]
   float* sums;           // [group][block][16 rows]: scale * sum of the block's values
   int32_t* corrections;  // [group][block][16 rows]: -128 * sum of the block's values
+  int32_t* half_corrections;  // [group][block][2][16 rows]: -32 * sum of the half's values
 };
 
 constexpr int kMaxAttentionRows = 64;  // most num_queries * group of a task
@@ -84,6 +92,15 @@ static inline int64_t attention_scratch(int num_rows, int64_t num_keys, int head
 
 static inline float attention_scale(int head_dim) { return 1.0f / __builtin_sqrtf(float(head_dim)); }
 
+constexpr int kSpan = 128;  // tokens of a vocabulary that the draw sums and compares as one
+
+// How the draw turns scores into weights.
+struct WeightRule {
+  float peak;                 // the row's largest score
+  float inverse_temperature;
+  float least;                // smaller weights become 0
+};
+
 struct KernelTable {
   const char* name;
   // Quantises x into place `row`; scale = absmax / 127.
@@ -102,6 +119,10 @@ struct KernelTable {
   void (*attention)(const AttentionTask& task, float* scratch);
   // Writes key and value [head_dim] of one token and head into `slot` of a piece, rounded to the cache's precision.
   void (*store_kv)(const KvLayout& layout, uint8_t* piece, int slot, const float* key, const float* value);
+  // The draw's passes over scores [size]; see draw_kernels.h.
+  void (*span_largest)(const float* scores, int size, float* largest);
+  void (*weigh_scores)(const float* scores, int size, const WeightRule& rule, float* out);
+  void (*span_sums)(const float* scores, int size, const WeightRule& rule, double* running);
   // The fastest integer dot products there are, for `rounds` rounds; returns the operations done.
   int64_t (*integer_burst)(int64_t rounds);
   // out = e^x / sum(e^x) for [size].

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "half_float.h"
 #include "kernel_table.h"
 
 #if defined(__x86_64__)
@@ -104,23 +105,6 @@ inline Lanes multiply(Lanes a, Lanes b) {
 #pragma GCC unroll 4
   for (int i = 0; i < kParts; ++i) a.part[i] *= b.part[i];
   return a;
-}
-
-inline float half_to_float(uint16_t h) {
-#if defined(__F16C__)
-  return _cvtsh_ss(h);
-#else
-  const uint32_t sign = uint32_t(h & 0x8000u) << 16, exponent = (h >> 10) & 31u, mantissa = h & 1023u;
-  if (exponent == 0) {
-    const float value = float(mantissa) * 0x1p-24f;
-    return sign ? -value : value;
-  }
-  const uint32_t bits =
-      exponent == 31 ? sign | 0x7f800000u | (mantissa << 13) : sign | ((exponent + 112) << 23) | (mantissa << 13);
-  float out;
-  std::memcpy(&out, &bits, 4);
-  return out;
-#endif
 }
 
 // Sixteen weights of a panel's input, converted exactly.

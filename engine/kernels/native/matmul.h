@@ -24,10 +24,13 @@ void quantized_panels(const PackedMatrix& w, const QuantizedRows& x, int num_row
 
 void matmul_quantized(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int first, int last, float* y,
                       int64_t stride) {
-  if (w.format == Format::kUint4) {
-    quantized_panels<Format::kUint4>(w, x, num_rows, first, last, y, stride);
-  } else {
-    quantized_panels<Format::kUint8>(w, x, num_rows, first, last, y, stride);
+  switch (w.format) {
+    case Format::kUint4: return quantized_panels<Format::kUint4>(w, x, num_rows, first, last, y, stride);
+    case Format::kUint5: return quantized_panels<Format::kUint5>(w, x, num_rows, first, last, y, stride);
+    case Format::kUint4K: return quantized_panels<Format::kUint4K>(w, x, num_rows, first, last, y, stride);
+    case Format::kUint5K: return quantized_panels<Format::kUint5K>(w, x, num_rows, first, last, y, stride);
+    case Format::kUint6K: return quantized_panels<Format::kUint6K>(w, x, num_rows, first, last, y, stride);
+    default: return quantized_panels<Format::kUint8>(w, x, num_rows, first, last, y, stride);
   }
 }
 

@@ -1,32 +1,13 @@
 #include "packed_weights.h"
 
-#include <cmath>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <stdexcept>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
+#include "file_blocks.h"
+#include "quantized_panel.h"
 
 namespace pellucid {
 namespace {
-
-constexpr size_t kHugePage = size_t(2) << 20;
-
-float half_to_float(uint16_t h) {
-  const uint32_t sign = uint32_t(h & 0x8000u) << 16, exponent = (h >> 10) & 31u, mantissa = h & 1023u;
-  if (exponent == 0) {
-    const float value = std::ldexp(float(mantissa), -24);
-    return sign ? -value : value;
-  }
-  const uint32_t bits = exponent == 31 ? sign | 0x7f800000u | (mantissa << 13)
-                                       : sign | ((exponent + 112) << 23) | (mantissa << 13);
-  float out;
-  std::memcpy(&out, &bits, 4);
-  return out;
-}
 
 float bfloat16_to_float(uint16_t value) {
   const uint32_t bits = uint32_t(value) << 16;
@@ -35,54 +16,74 @@ float bfloat16_to_float(uint16_t value) {
   return out;
 }
 
-// Exact for the values used here (a float16 times -8 that stays in range).
-uint16_t half_times_minus_8(uint16_t h) {
-  const uint32_t exponent = (h >> 10) & 31u;
-  if (exponent == 0) {  // subnormal: scale the mantissa
-    const uint32_t mantissa = (h & 1023u) * 8;
-    uint32_t e = 0, m = mantissa;
-    while (m >= 2048) m >>= 1, ++e;  // mantissa < 8192: at most 3 steps, bits lost are zero
-    const uint16_t bits = m >= 1024 ? uint16_t(((e + 1) << 10) | (m & 1023u)) : uint16_t(m);
-    return uint16_t((bits | (h & 0x8000u)) ^ 0x8000u);
-  }
-  if (exponent + 3 >= 31) throw std::invalid_argument("a Q4_0 scale is too large for float16 arithmetic");
-  return uint16_t((h + (3u << 10)) ^ 0x8000u);
+void pack_float_row(const PackedMatrix& view, uint8_t* values, const uint8_t* row, int output) {
+  const size_t size = size_t(value_bytes(view.format));
+  const int panel = output / kPanel, lane = output % kPanel;
+  uint8_t* out = values + (size_t(panel) * size_t(view.num_inputs) * kPanel + size_t(lane)) * size;
+  for (int k = 0; k < view.num_inputs; ++k) std::memcpy(out + size_t(k) * kPanel * size, row + size_t(k) * size, size);
 }
 
-size_t block_bytes(Format format) { return format == Format::kUint4 ? kUint4BlockBytes : kUint8BlockBytes; }
+void pack_integers(Format format, const uint8_t (&integers)[kBlock], int lane, uint8_t* values) {
+  if (format == Format::kUint8) {
+    for (int i = 0; i < kBlock; ++i) values[64 * (i / 4) + lane * 4 + i % 4] = integers[i];
+    return;
+  }
+  for (int i = 0; i < kBlock / 2; ++i) {
+    values[64 * (i / 4) + lane * 4 + i % 4] = uint8_t((integers[i] & 15) | integers[i + kBlock / 2] << 4);
+  }
+  const int bits = high_bits(format);
+  for (int i = 0; bits && i < kBlock; ++i) {
+    const int quad = i / 4, place = bits * quad;
+    values[256 + 64 * (place / 8) + lane * 4 + i % 4] |= uint8_t((integers[i] >> 4) << place % 8);
+  }
+}
+
+void pack_block(const PackedMatrix& view, uint8_t* values, const FileBlock& block, int output, int64_t index) {
+  const int lane = output % kPanel;
+  uint8_t* panel = values + output / kPanel * panel_bytes(view.format, num_blocks(view));
+  const BlockPlace place = block_place(view.format, index);
+  if (view.format == Format::kUint8) {
+    const float scale = half_to_float(block.scale);
+    std::memcpy(panel + place.header + 4 * lane, &scale, 4);
+  } else {
+    std::memcpy(panel + place.header + 2 * lane, &block.scale, 2);
+    std::memcpy(panel + place.header + 2 * (kPanel + lane), &block.offset, 2);
+  }
+  if (has_super_blocks(view.format)) {
+    panel[place.small_scales + lane] = block.small_scales[0];
+    panel[place.small_scales + kPanel + lane] = block.small_scales[1];
+  }
+  pack_integers(view.format, block.integers, lane, panel + place.values);
+}
+
+template <Format F>
+void unpack_blocks(const PackedMatrix& matrix, int output, float* out) {
+  const int lane = output % kPanel;
+  for (int b = 0; b < num_blocks(matrix); ++b, out += kBlock) {
+    const BlockView block = block_of<F>(matrix, output / kPanel, b);
+    const float offset = bias_of(F) ? 0.0f : offset_of<F>(block, lane);
+    for (int i = 0; i < kBlock; ++i) {
+      const float product = scale_of<F>(block, lane, i / kPanel) * float(integer_of<F>(block, lane, i) - bias_of(F));
+      out[i] = bias_of(F) ? product : product + offset;
+    }
+  }
+}
+
+void unpack_floats(const PackedMatrix& matrix, int output, float* out) {
+  const size_t first = size_t(output / kPanel) * size_t(matrix.num_inputs) * kPanel + size_t(output % kPanel);
+  if (matrix.format == Format::kFloat32) {
+    const float* in = static_cast<const float*>(matrix.values) + first;
+    for (int k = 0; k < matrix.num_inputs; ++k) out[k] = in[size_t(k) * kPanel];
+    return;
+  }
+  const uint16_t* in = static_cast<const uint16_t*>(matrix.values) + first;
+  for (int k = 0; k < matrix.num_inputs; ++k) {
+    const uint16_t value = in[size_t(k) * kPanel];
+    out[k] = matrix.format == Format::kFloat16 ? half_to_float(value) : bfloat16_to_float(value);
+  }
+}
 
 }  // namespace
-
-void FreeMemory::operator()(uint8_t* p) const {
-#if defined(__linux__)
-  if (mapped_bytes) {
-    munmap(p, mapped_bytes);
-    return;
-  }
-#endif
-  std::free(p);
-}
-
-AlignedMemory::AlignedMemory(size_t bytes) : size_((bytes + 63) / 64 * 64) {
-#if defined(__linux__)
-  if (size_ >= kHugePage) {
-    // A mapping's pages are zero and cost nothing until touched. Trimmed to a huge page's boundary.
-    size_ = (size_ + kHugePage - 1) / kHugePage * kHugePage;
-    void* mapping = mmap(nullptr, size_ + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapping == MAP_FAILED) throw std::bad_alloc();
-    uint8_t* start = static_cast<uint8_t*>(mapping);
-    const size_t skip = (kHugePage - reinterpret_cast<uintptr_t>(start) % kHugePage) % kHugePage;
-    if (skip) munmap(start, skip);
-    munmap(start + skip + size_, kHugePage - skip);
-    data_ = std::unique_ptr<uint8_t, FreeMemory>(start + skip, FreeMemory{size_});
-    madvise(start + skip, size_, MADV_HUGEPAGE);
-    return;
-  }
-#endif
-  data_.reset(static_cast<uint8_t*>(std::aligned_alloc(64, size_ ? size_ : 64)));
-  if (!data_) throw std::bad_alloc();
-  std::memset(data_.get(), 0, size_);
-}
 
 OwnedRows::OwnedRows(int64_t num_rows, int64_t num_inputs) {
   const int64_t groups = (num_rows + kRowGroup - 1) / kRowGroup, places = groups * kRowGroup * (num_inputs / kBlock);
@@ -90,18 +91,22 @@ OwnedRows::OwnedRows(int64_t num_rows, int64_t num_inputs) {
   scales = AlignedMemory(size_t(places) * sizeof(float));
   sums = AlignedMemory(size_t(places) * sizeof(float));
   corrections = AlignedMemory(size_t(places) * sizeof(int32_t));
+  half_corrections = AlignedMemory(size_t(2 * places) * sizeof(int32_t));
   view = {reinterpret_cast<int8_t*>(values.data()), reinterpret_cast<float*>(scales.data()),
-          reinterpret_cast<float*>(sums.data()), reinterpret_cast<int32_t*>(corrections.data())};
+          reinterpret_cast<float*>(sums.data()), reinterpret_cast<int32_t*>(corrections.data()),
+          reinterpret_cast<int32_t*>(half_corrections.data())};
 }
 
 Format format_of(const std::string& encoding, int num_inputs) {
   if (encoding == "F32") return Format::kFloat32;
   if (encoding == "BF16") return Format::kBFloat16;
   if (encoding == "F16") return Format::kFloat16;
-  if (num_inputs % kBlock) throw std::invalid_argument("rows must be a multiple of 32 inputs");
-  if (encoding == "Q4_0" || encoding == "Q4_1") return Format::kUint4;
-  if (encoding == "Q8_0") return Format::kUint8;
-  throw std::invalid_argument("no native kernel for " + encoding);
+  const BlockEncoding* known = find_block_encoding(encoding);
+  if (!known) throw std::invalid_argument("no native kernel for " + encoding);
+  if (num_inputs % known->super_block_inputs) {
+    throw std::invalid_argument("rows must be a multiple of " + std::to_string(known->super_block_inputs) + " inputs");
+  }
+  return known->format;
 }
 
 void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int num_inputs) {
@@ -113,87 +118,37 @@ void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int nu
   if (is_float(format)) {
     matrix.values = AlignedMemory(panels * size_t(num_inputs) * kPanel * size_t(value_bytes(format)));
   } else {
-    matrix.values = AlignedMemory(panels * size_t(num_blocks(view)) * block_bytes(format));
+    matrix.values = AlignedMemory(panels * size_t(panel_bytes(format, num_blocks(view))));
   }
   view.values = matrix.values.data();
 }
 
 void pack_rows(OwnedMatrix& matrix, const std::string& encoding, const uint8_t* data, int first_output, int num_rows) {
   const PackedMatrix& view = matrix.view;
-  const int num_inputs = view.num_inputs, blocks_a_row = num_blocks(view);
-  if (format_of(encoding, num_inputs) != view.format) throw std::invalid_argument("mixed formats in one matrix");
+  if (format_of(encoding, view.num_inputs) != view.format) throw std::invalid_argument("mixed formats in one matrix");
+  uint8_t* values = matrix.values.data();
+  if (is_float(view.format)) {
+    const size_t row_bytes = size_t(view.num_inputs) * size_t(value_bytes(view.format));
+    for (int r = 0; r < num_rows; ++r) pack_float_row(view, values, data + size_t(r) * row_bytes, first_output + r);
+    return;
+  }
+  const BlockEncoding& known = *find_block_encoding(encoding);
+  const size_t row_bytes = size_t(view.num_inputs / known.super_block_inputs) * size_t(known.super_block_bytes);
   for (int r = 0; r < num_rows; ++r) {
-    const int output = first_output + r, panel = output / kPanel, lane = output % kPanel;
-    if (is_float(view.format)) {
-      const size_t size = size_t(value_bytes(view.format));
-      const uint8_t* row = data + size_t(r) * num_inputs * size;
-      uint8_t* out = matrix.values.data() + (size_t(panel) * num_inputs * kPanel + lane) * size;
-      for (int k = 0; k < num_inputs; ++k) std::memcpy(out + k * kPanel * size, row + k * size, size);
-      continue;
-    }
-    const int file_bytes = encoding == "Q4_0" ? 18 : encoding == "Q4_1" ? 20 : 34;
-    for (int b = 0; b < blocks_a_row; ++b) {
-      const uint8_t* in = data + (size_t(r) * blocks_a_row + b) * file_bytes;
-      uint8_t* out = matrix.values.data() + (size_t(panel) * blocks_a_row + b) * block_bytes(view.format);
-      uint16_t half_scale;
-      std::memcpy(&half_scale, in, 2);
-      if (view.format == Format::kUint8) {
-        const float scale = half_to_float(half_scale);
-        std::memcpy(out + 4 * lane, &scale, 4);
-        out += kHeaderBytes;
-        for (int i = 0; i < kBlock; ++i) out[64 * (i / 4) + lane * 4 + i % 4] = uint8_t(int8_t(in[2 + i]) + 128);
-        continue;
-      }
-      uint16_t offset;
-      if (encoding == "Q4_1") {
-        std::memcpy(&offset, in + 2, 2);
-      } else {
-        offset = half_times_minus_8(half_scale);
-      }
-      std::memcpy(out + 2 * lane, &half_scale, 2);
-      std::memcpy(out + 2 * (kPanel + lane), &offset, 2);
-      out += kHeaderBytes;
-      const uint8_t* nibbles = in + (encoding == "Q4_1" ? 4 : 2);  // byte i: input i low, input i + 16 high
-      for (int i = 0; i < 16; ++i) out[64 * (i / 4) + lane * 4 + i % 4] = nibbles[i];
-    }
+    const uint8_t* row = data + size_t(r) * row_bytes;
+    for (int b = 0; b < num_blocks(view); ++b) pack_block(view, values, known.decode(row, b), first_output + r, b);
   }
 }
 
 void unpack_row(const PackedMatrix& matrix, int output, float* out) {
-  const int panel = output / kPanel, lane = output % kPanel;
-  const size_t first_value = size_t(panel) * matrix.num_inputs * kPanel + lane;
-  if (matrix.format == Format::kFloat32) {
-    const float* in = static_cast<const float*>(matrix.values) + first_value;
-    for (int k = 0; k < matrix.num_inputs; ++k) out[k] = in[size_t(k) * kPanel];
-    return;
-  }
-  if (is_float(matrix.format)) {
-    const uint16_t* in = static_cast<const uint16_t*>(matrix.values) + first_value;
-    for (int k = 0; k < matrix.num_inputs; ++k) {
-      const uint16_t value = in[size_t(k) * kPanel];
-      out[k] = matrix.format == Format::kFloat16 ? half_to_float(value) : bfloat16_to_float(value);
-    }
-    return;
-  }
-  const uint8_t* in = static_cast<const uint8_t*>(matrix.values);
-  in += size_t(panel) * num_blocks(matrix) * block_bytes(matrix.format);
-  for (int b = 0; b < num_blocks(matrix); ++b, in += block_bytes(matrix.format), out += kBlock) {
-    const uint8_t* q = in + kHeaderBytes + lane * 4;
-    if (matrix.format == Format::kUint8) {
-      float scale;
-      std::memcpy(&scale, in + 4 * lane, 4);
-      for (int i = 0; i < kBlock; ++i) out[i] = scale * float(int(q[64 * (i / 4) + i % 4]) - 128);
-      continue;
-    }
-    uint16_t halves[2];
-    std::memcpy(&halves[0], in + 2 * lane, 2);
-    std::memcpy(&halves[1], in + 2 * (kPanel + lane), 2);
-    const float scale = half_to_float(halves[0]), offset = half_to_float(halves[1]);
-    for (int i = 0; i < 16; ++i) {
-      const uint8_t byte = q[64 * (i / 4) + i % 4];
-      out[i] = scale * float(byte & 15) + offset;
-      out[16 + i] = scale * float(byte >> 4) + offset;
-    }
+  switch (matrix.format) {
+    case Format::kUint4: return unpack_blocks<Format::kUint4>(matrix, output, out);
+    case Format::kUint5: return unpack_blocks<Format::kUint5>(matrix, output, out);
+    case Format::kUint8: return unpack_blocks<Format::kUint8>(matrix, output, out);
+    case Format::kUint4K: return unpack_blocks<Format::kUint4K>(matrix, output, out);
+    case Format::kUint5K: return unpack_blocks<Format::kUint5K>(matrix, output, out);
+    case Format::kUint6K: return unpack_blocks<Format::kUint6K>(matrix, output, out);
+    default: return unpack_floats(matrix, output, out);
   }
 }
 

@@ -56,21 +56,27 @@ inline float largest_magnitude(const float* in) {
 #endif
 }
 
-// Rounds the block to 8 bits; returns the sum.
-inline int32_t round_block(const float* in, float inverse, int8_t* out) {
+struct HalfSums {
+  int32_t first, second;
+};
+
+// Rounds the block to 8 bits; returns the sums of its halves.
+inline HalfSums round_block(const float* in, float inverse, int8_t* out) {
 #if defined(__AVX512F__)
   const __m512 factor = _mm512_set1_ps(inverse);
   const __m512i first = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(in), factor));
   const __m512i second = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(in + kPanel), factor));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm512_cvtepi32_epi8(first));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(out + kPanel), _mm512_cvtepi32_epi8(second));
-  return _mm512_reduce_add_epi32(_mm512_add_epi32(first, second));
+  return {_mm512_reduce_add_epi32(first), _mm512_reduce_add_epi32(second)};
 #else
-  int32_t rounded[kBlock], sum = 0;
+  int32_t rounded[kBlock];
+  HalfSums sums{0, 0};
   for (int i = 0; i < kBlock; ++i) rounded[i] = round_to_int(in[i] * inverse);
   for (int i = 0; i < kBlock; ++i) out[i] = int8_t(rounded[i]);
-  for (int i = 0; i < kBlock; ++i) sum += rounded[i];
-  return sum;
+  for (int i = 0; i < kPanel; ++i) sums.first += rounded[i];
+  for (int i = kPanel; i < kBlock; ++i) sums.second += rounded[i];
+  return sums;
 #endif
 }
 
@@ -83,15 +89,17 @@ void quantize_row(const float* x, int num_inputs, const QuantizedRows& out, int 
     // The reciprocal of a tiny maximum would overflow; such a block is zero to every practical purpose.
     const float inverse = largest > 1e-30f ? 127.0f / largest : 0.0f;
     int8_t* values = out.values + at * kBlock;
-    int32_t sum = 0;
+    HalfSums sums{0, 0};
     if (largest == largest) {
-      sum = round_block(x + b * kBlock, inverse, values);
+      sums = round_block(x + b * kBlock, inverse, values);
     } else {
       std::memset(values, 0, kBlock);
     }
     out.scales[at] = largest / 127.0f;
-    out.sums[at] = largest / 127.0f * float(sum);
-    out.corrections[at] = -128 * sum;
+    out.sums[at] = largest / 127.0f * float(sums.first + sums.second);
+    out.corrections[at] = -128 * (sums.first + sums.second);
+    out.half_corrections[(first_block + b) * 2 * kRowGroup + place] = -32 * sums.first;
+    out.half_corrections[(first_block + b) * 2 * kRowGroup + kRowGroup + place] = -32 * sums.second;
   }
 }
 

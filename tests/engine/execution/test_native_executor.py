@@ -2,6 +2,7 @@
 
 import gc
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from tests.support.native import (
     library_for,
     native_executor,
     native_library,
+    packable_spec,
     quantized_weights,
 )
 from tests.support.paged_runs import PagedRun
@@ -64,18 +66,19 @@ def test_native_executor_every_family_matches_exact_reference(family: str, instr
 
 
 @pytest.mark.parametrize("instruction_set", ALL_INSTRUCTION_SETS)
-@pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K"])
 def test_native_executor_packed_weights_stay_near_exact_reference(encoding: str, instruction_set: str) -> None:
     """Activations in 8 bits move logits by a few percent of their spread; exact mode doesn't move them."""
-    weights = quantized_weights(PACKABLE_SPEC, encoding)
-    exact = oracle_run(PACKABLE_SPEC, weights)
+    spec = packable_spec(encoding)
+    weights = quantized_weights(spec, encoding)
+    exact = oracle_run(spec, weights)
     exact.generate(exact.add("a", prompt(37), all_rows=True), 1)
-    packed = native_run(PACKABLE_SPEC, weights, instruction_set=instruction_set)
+    packed = native_run(spec, weights, instruction_set=instruction_set)
     packed.generate(packed.add("a", prompt(37), all_rows=True), 1)
     true = torch.stack(list(exact.logits.values()))
     error = torch.stack(list(packed.logits.values())).double() - true
     assert 0 < float(error.std() / true.std()) < 0.08
-    floats = native_run(PACKABLE_SPEC, weights, instruction_set=instruction_set, exact=True)
+    floats = native_run(spec, weights, instruction_set=instruction_set, exact=True)
     floats.generate(floats.add("a", prompt(37), all_rows=True), 1)
     assert largest_difference(floats, exact) < 1e-4
 
@@ -87,6 +90,18 @@ def test_native_executor_half_precision_weights_are_exact(encoding: str) -> None
     expected = exact.generate(exact.add("a", prompt(37), all_rows=True), 8)
     assert ours.generate(ours.add("a", prompt(37), all_rows=True), 8) == expected
     assert largest_difference(ours, exact) < 1e-4
+
+
+def test_native_executor_int8_weights_are_those_of_a_q8_0_file() -> None:
+    """Same blocks, same bits; matrices that come in blocks stay."""
+    ours = native_run(PACKABLE_SPEC, quantized_weights(PACKABLE_SPEC, "F32"), int8_weights=True)
+    theirs = native_run(PACKABLE_SPEC, quantized_weights(PACKABLE_SPEC, "Q8_0"))
+    for run in (ours, theirs):
+        run.generate(run.add("a", prompt(37), all_rows=True), 2)
+    assert largest_difference(ours, theirs) == 0
+    assert native_executor(PACKABLE_SPEC, tiny_weights(PACKABLE_SPEC), int8_weights=True).dtype_name == "int8"
+    blocks = quantized_weights(PACKABLE_SPEC, "Q4_1")
+    assert native_executor(PACKABLE_SPEC, blocks, int8_weights=True).dtype_name == "Q4_1"
 
 
 def test_native_executor_dtype_name_is_the_precision_of_most_weights() -> None:
@@ -224,30 +239,49 @@ def test_native_executor_closed_is_an_error_not_a_crash() -> None:
         run.step((run.add("a", prompt(3)), 3))
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads and memory through /proc")
-def test_native_executor_100_starts_and_stops_leak_no_thread_and_no_memory() -> None:
-    spec = PACKABLE_SPEC
-    weights = tiny_weights(spec)
+def resident_bytes() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    def start_and_stop(explicitly: bool) -> None:
-        run = native_run(spec, weights, threads=3)
-        seq = run.add("a", prompt(5))
-        run.generate(seq, 2)
-        if explicitly:
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads and memory in /proc")
+
+
+@needs_proc
+def test_native_executor_100_starts_and_stops_ten_at_a_time_leak_nothing() -> None:
+    weights = tiny_weights(PACKABLE_SPEC)
+    native_library()
+
+    def start_and_stop(number: int) -> None:
+        run = native_run(PACKABLE_SPEC, weights, threads=3, kv_dtype="float16")
+        run.generate(run.add("a", prompt(5)), 2)
+        if number % 2:
             assert isinstance(run.executor, NativeExecutor)
             run.executor.close()
 
-    def resident_bytes() -> int:
-        gc.collect()
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    def held() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
 
-    for _ in range(5):
-        start_and_stop(explicitly=True)
-    threads, memory = len(os.listdir("/proc/self/task")), resident_bytes()
-    for i in range(100):
-        start_and_stop(explicitly=i % 2 == 0)
-    assert len(os.listdir("/proc/self/task")) == threads
-    assert resident_bytes() - memory < 8 << 20
+    with ThreadPoolExecutor(10) as pool:
+        list(pool.map(start_and_stop, range(20)))
+        before, memory = held(), resident_bytes()
+        list(pool.map(start_and_stop, range(100)))
+        gc.collect()
+        assert held() == before
+        assert resident_bytes() - memory < 8 << 20
+
+
+@needs_proc
+def test_native_executor_pool_takes_memory_as_its_blocks_are_used() -> None:
+    """One block of each layer and head lies together, so a sequence's blocks are all that is taken."""
+    before = resident_bytes()
+    executor = native_executor(PACKABLE_SPEC, tiny_weights(PACKABLE_SPEC), num_blocks=200_000, kv_dtype="float32")
+    pool_bytes = 200_000 * 4 * PACKABLE_SPEC.kv_bytes_per_token_fp32
+    assert pool_bytes > 500 << 20
+    run = PagedRun(executor, BLOCK_SIZE, 100)
+    run.generate(run.add("a", prompt(50)), 2)
+    assert resident_bytes() - before < 32 << 20
+    executor.close()
 
 
 def native_config(**settings: object) -> EngineConfig:
@@ -284,6 +318,8 @@ def test_build_native_not_built_says_how(monkeypatch: pytest.MonkeyPatch, tmp_pa
         ({}, True, "native"),
         ({"dtype": "float32", "device": "cpu"}, True, "native"),
         ({"dtype": "bfloat16"}, True, "torch"),
+        ({"dtype": "int8"}, True, "native"),
+        ({"dtype": "int8"}, False, "native"),
         ({}, False, "torch"),
         ({"executor": "torch"}, True, "torch"),
         ({"executor": "reference"}, True, "reference"),

@@ -6,12 +6,13 @@ import torch
 
 from engine.errors import ConfigError
 from engine.kernels.native_kernels import NativeKernels
-from engine.quantization.gguf_blocks import dequantize_rows
+from engine.quantization.gguf_blocks import block_format, dequantize_rows
 from tests.support.native import ALL_INSTRUCTION_SETS, library_for, native_library, quantized
 
 KV_DTYPES = ("float32", "bfloat16", "float16", "int8")
 ROWS = (0, 1, 2, 3, 7, 8, 9, 41, 123)
 BLOCK = 32
+BLOCK_ENCODINGS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 
 
 @pytest.fixture(params=ALL_INSTRUCTION_SETS)
@@ -50,20 +51,22 @@ def test_half_precision_matmul_is_float_matmul_of_the_same_values(
     assert np.array_equal(kernels.matmul(x, weights, encoding=encoding), expected)
 
 
-@pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("encoding", BLOCK_ENCODINGS)
 @pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize(("outputs", "inputs"), [(1, 32), (17, 64), (35, 160)])
+@pytest.mark.parametrize(("outputs", "blocks"), [(1, 1), (17, 2), (35, 5)])
 def test_quantized_matmul_odd_shapes_match_numpy(
-    kernels: NativeKernels, encoding: str, rows: int, outputs: int, inputs: int
+    kernels: NativeKernels, encoding: str, rows: int, outputs: int, blocks: int
 ) -> None:
+    inputs = blocks * block_format(encoding).block_size
     x, weights = noise(rows, inputs), quantized(noise(outputs, inputs, seed=1), encoding)
     expected = in_eight_bits(x) @ dequantize_rows(weights, encoding).T.astype(np.float64)
     np.testing.assert_allclose(kernels.matmul(x, weights, encoding=encoding), expected, rtol=1e-4, atol=2e-4)
 
 
-@pytest.mark.parametrize("encoding", ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("encoding", ["F32", "F16", "BF16", *BLOCK_ENCODINGS])
 def test_matmul_row_has_the_same_bits_in_any_company(kernels: NativeKernels, encoding: str) -> None:
-    x, weights = noise(41, 96), quantized(noise(50, 96, seed=1), encoding)
+    inputs = max(96, block_format(encoding).block_size)
+    x, weights = noise(41, inputs), quantized(noise(50, inputs, seed=1), encoding)
     together = kernels.matmul(x, weights, encoding=encoding)
     for count in (1, 2, 3, 4, 7, 8, 9, 15):
         for first in (0, 1, 23):
@@ -71,20 +74,32 @@ def test_matmul_row_has_the_same_bits_in_any_company(kernels: NativeKernels, enc
             assert np.array_equal(part, together[first : first + count]), (first, count)
 
 
-@pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("encoding", BLOCK_ENCODINGS)
 @pytest.mark.parametrize("inputs", [32, 2048, 2080, 4128])
 def test_amx_gives_the_bits_of_avx512(encoding: str, inputs: int) -> None:
-    library = library_for("amx")
+    library, size = library_for("amx"), block_format(encoding).block_size
+    inputs = -(-inputs // size) * size
     x, weights = noise(41, inputs), quantized(noise(35, inputs, seed=1), encoding)
     tiles, single = (NativeKernels(library, name).matmul(x, weights, encoding=encoding) for name in ("amx", "avx512"))
     assert np.array_equal(tiles, single)
 
 
-@pytest.mark.parametrize("encoding", ["F16", "BF16", "Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("encoding", ["F16", "BF16", *BLOCK_ENCODINGS])
 def test_packing_changes_no_value(encoding: str) -> None:
-    weights = quantized(noise(35, 64) * 3, encoding)
+    inputs = max(64, 2 * block_format(encoding).block_size)
+    weights = quantized(noise(35, inputs) * 3, encoding)
     kernels = NativeKernels(native_library(), "portable")
-    assert np.array_equal(kernels.unpack(weights, 64, encoding=encoding), dequantize_rows(weights, encoding))
+    assert np.array_equal(kernels.unpack(weights, inputs, encoding=encoding), dequantize_rows(weights, encoding))
+
+
+@pytest.mark.parametrize("encoding", ["Q4_K", "Q5_K", "Q6_K"])
+def test_packing_any_bits_of_a_super_block_changes_no_value(encoding: str) -> None:
+    size = block_format(encoding).block_bytes
+    rows = np.random.default_rng(7).integers(0, 256, (19, 3 * size), dtype=np.uint8)
+    for high_byte in {"Q6_K": (209,)}.get(encoding, (1, 3)):
+        rows[:, high_byte::size] &= 0xBF  # finite scales
+    unpacked = NativeKernels(native_library(), "portable").unpack(rows, 768, encoding=encoding)
+    assert np.array_equal(unpacked, dequantize_rows(rows, encoding))
 
 
 @pytest.mark.parametrize("scale", [2.0**-24, 2.0**-20, 2.0**-15, 2.0**-14, 1.0, 4094.0])
@@ -97,8 +112,8 @@ def test_packing_q4_0_any_scale_is_exact(scale: float) -> None:
 
 
 def test_packing_unknown_encoding_is_named() -> None:
-    with pytest.raises(ConfigError, match="no native kernel for Q5_0"):
-        NativeKernels(native_library(), "portable").unpack(np.zeros((1, 22), dtype=np.uint8), 32, encoding="Q5_0")
+    with pytest.raises(ConfigError, match="no native kernel for Q3_K"):
+        NativeKernels(native_library(), "portable").unpack(np.zeros((1, 22), dtype=np.uint8), 32, encoding="Q3_K")
 
 
 @pytest.mark.parametrize("blocks", [1, 3, 18])

@@ -1,0 +1,104 @@
+"""The native draw takes the tokens that the torch draw takes, on every instruction set of this machine."""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from engine.errors import ConfigError
+from engine.sampling.draw import draw_rows
+from engine.sampling.native_draw import NativeDraw
+from engine.sampling_params import SamplingParams
+from tests.support.native import ALL_INSTRUCTION_SETS, library_for, native_library
+
+SETTINGS = [
+    SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    for temperature, top_k, top_p, min_p in itertools.product(
+        (0.3, 1.0, 5.0), (0, 1, 40, 700, 10**7), (1.0, 0.9, 1e-9), (0.0, 0.02, 1.0)
+    )
+]
+LAST_UNIFORM = 1 - 2**-53
+
+
+@pytest.fixture(params=ALL_INSTRUCTION_SETS)
+def draw(request: pytest.FixtureRequest) -> NativeDraw:
+    return NativeDraw(library_for(request.param), request.param)
+
+
+def spread(vocab_size: int, width: float, *, seed: int = 0) -> torch.Tensor:
+    """Return scores of one row for each of SETTINGS."""
+    return torch.randn(len(SETTINGS), vocab_size, generator=torch.Generator().manual_seed(seed)) * width
+
+
+def numbers(count: int, *, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random(count)
+
+
+@functools.cache
+def torch_tokens(vocab_size: int, width: float) -> list[int]:
+    """Return what the torch draw takes from spread(...) with numbers(...); the same for every instruction set."""
+    return draw_rows(spread(vocab_size, width), range(len(SETTINGS)), SETTINGS, numbers(len(SETTINGS)))
+
+
+@pytest.mark.parametrize("vocab_size", [1, 2, 15, 127, 128, 129, 3001, 20_000])
+@pytest.mark.parametrize("width", [0.01, 2.0, 6.0])
+def test_native_draw_takes_the_tokens_of_the_torch_draw(draw: NativeDraw, vocab_size: int, width: float) -> None:
+    found = draw(spread(vocab_size, width), range(len(SETTINGS)), SETTINGS, numbers(len(SETTINGS)))
+    assert found == torch_tokens(vocab_size, width)
+
+
+def test_native_draw_equal_scores_go_by_the_lower_id(draw: NativeDraw) -> None:
+    scores = spread(3001, 2.0).mul(4).round().div(4)
+    scores[:, ::7] = -0.0
+    uniforms, rows = numbers(len(SETTINGS)), range(len(SETTINGS))
+    assert draw(scores, rows, SETTINGS, uniforms) == draw_rows(scores, rows, SETTINGS, uniforms)
+
+
+def test_native_draw_of_a_row_knows_no_other(draw: NativeDraw) -> None:
+    scores, uniforms, rows = spread(3001, 3.0), numbers(len(SETTINGS)), list(range(len(SETTINGS)))
+    together = draw(scores, rows, SETTINGS, uniforms)
+    alone = [draw(scores[i : i + 1], [0], [SETTINGS[i]], uniforms[i : i + 1])[0] for i in rows]
+    backwards = draw(scores, rows[::-1], SETTINGS[::-1], np.ascontiguousarray(uniforms[::-1]))
+    assert together == alone == backwards[::-1]
+
+
+def test_native_draw_many_draws_of_one_row_follow_the_torch_draw(draw: NativeDraw) -> None:
+    scores, uniforms = spread(5000, 2.5)[:1], np.linspace(0, LAST_UNIFORM, 500)
+    for params in (SamplingParams(temperature=0.8), SamplingParams(top_p=0.95), SamplingParams(top_k=50, top_p=0.9)):
+        arguments = (scores, [0] * 500, [params] * 500, uniforms)
+        assert draw(*arguments) == draw_rows(*arguments)
+
+
+@pytest.mark.parametrize("vocab_size", [1, 2, 127, 128, 129, 1000])
+@pytest.mark.parametrize("number", [0.0, 0.5, LAST_UNIFORM])
+def test_native_draw_never_takes_a_banned_token(draw: NativeDraw, vocab_size: int, number: float) -> None:
+    scores = torch.full((1, vocab_size), -torch.inf)
+    scores[0, vocab_size // 2] = 3.0
+    for params in SETTINGS:
+        assert draw(scores, [0], [params], np.array([number])) == [vocab_size // 2]
+
+
+def test_native_draw_extreme_scores_and_temperatures_stay_finite(draw: NativeDraw) -> None:
+    scores = torch.tensor([[1e30, -1e30, 17.0, -3.4e38], [20.0, 19.9999, -5.0, 1.0]])
+    cold, hot = SamplingParams(temperature=1e-5), SamplingParams(temperature=1e6)
+    for top_p, top_k in itertools.product((1.0, 0.9), (0, 3)):
+        filtered = SamplingParams(temperature=1e-5, top_p=top_p, top_k=top_k)
+        assert draw(scores, [0, 1], [filtered] * 2, np.array([0.999, 0.999])) == [0, 0]
+    assert draw(scores, [0, 1], [cold] * 2, np.array([0.999, 0.999])) == [0, 0]
+    counts = np.bincount(draw(scores, [1] * 400, [hot] * 400, np.arange(400) / 400))
+    assert counts.tolist() == pytest.approx([100, 100, 100, 100], abs=1)
+
+
+def test_native_draw_nucleus_of_nearly_flat_scores_is_complete(draw: NativeDraw) -> None:
+    """90 % of the mass is 90 % of the tokens, and the last of them can be drawn."""
+    scores = torch.linspace(0.01, 0.0, 6000)[None]
+    tokens = draw(scores, [0] * 3, [SamplingParams(top_p=0.9)] * 3, np.array([0.0, 0.5, LAST_UNIFORM]))
+    assert tokens == draw_rows(scores, [0] * 3, [SamplingParams(top_p=0.9)] * 3, np.array([0.0, 0.5, LAST_UNIFORM]))
+    assert 5380 <= tokens[2] <= 5400
+
+
+def test_native_draw_unknown_instruction_set_is_named() -> None:
+    with pytest.raises(ConfigError, match="this machine has no sse9"):
+        NativeDraw(native_library(), "sse9")(torch.zeros(1, 4), [0], [SamplingParams()], np.zeros(1))
