@@ -25,6 +25,8 @@ TOOLS = {
     "chromedriver": ("chromedriver", "the dashboard's browser tests"),
     "node": ("node", "tests of the dashboard's modules"),
     "curl": ("curl", "the README's own command line"),
+    "gcc": ("gcc", "the C client"),
+    "make": ("make", "the C client"),
     "prometheus": ("prometheus", "the stack scraped for real"),
 }
 

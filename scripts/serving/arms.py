@@ -23,7 +23,7 @@ from scripts.serving.workloads import Workload
 from service.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
-START_S = 300.0
+START_S = 600.0
 STOP_S = 20.0
 
 
