@@ -80,8 +80,9 @@ class ServiceSettings:
         _require(self.ring_events >= 1024, "--ring-events must be at least 1024", self.ring_events)
         _require(self.trace_max_bytes >= 1 << 16, "--trace-max-bytes must be at least 64k", self.trace_max_bytes)
         _require(bool(self.trace_dir) or not self.record, "--record needs --trace-dir", "none")
-        for name in ("keep_alive_s", "filler_s", "ready_heartbeat_s", "live_heartbeat_s"):
-            _require(getattr(self, name) > 0, f"`{name}` must be greater than 0", getattr(self, name))
+        for name in ("keep_alive", "filler", "ready_heartbeat", "live_heartbeat"):
+            seconds = getattr(self, f"{name}_s")
+            _require(seconds > 0, f"--{name.replace('_', '-')} must be greater than 0", seconds)
 
 
 def _require(holds: bool, rule: str, value: object) -> None:

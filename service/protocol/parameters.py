@@ -100,7 +100,7 @@ def check_parameters(
             )
     if unknown and strict:
         raise InvalidRequestError(
-            f"`{clip(unknown[0])}` is not a field of this route, and the server runs with --strict-params",
+            f"`{clip(unknown[0])}` is not a field of this route, and unknown fields are refused",
             param=clip(unknown[0]),
             code="unknown_parameter",
         )

@@ -21,6 +21,7 @@ from observability.trace_file import GZIP_LEVEL, encode_beginning
 from observability.trace_header import TraceHeader
 from service.errors import NotFoundError, clip
 from service.json_response import json_response
+from service.query import is_number, query_number
 from service.services import Services
 from service.sse import EventStream, Silence
 
@@ -71,8 +72,8 @@ class KVTelemetryRoutes:
     async def events(self, request: Request) -> Response:
         """JSON Lines: one that says where this is, then events after number `since`, at most `limit`."""
         tape = self._tape
-        since = _number(request, "since", default=0, low=0, high=10**18)
-        limit = _number(request, "limit", default=DEFAULT_EVENTS, low=1, high=MAX_EVENTS)
+        since = query_number(request, "since", default=0)
+        limit = query_number(request, "limit", default=DEFAULT_EVENTS, low=1, high=MAX_EVENTS)
         asked = request.query_params.get("life", "")
         current = self._current_life()
         life = tape.life(asked) if asked else current
@@ -100,7 +101,7 @@ class KVTelemetryRoutes:
 
     async def live(self, request: Request) -> Response | EventStream:
         """Server-sent events, from now on or from LIFE:SEQ (Last-Event-ID, or `life` and `since`)."""
-        interval_ms = _number(request, "interval_ms", default=DEFAULT_INTERVAL_MS, low=0, high=MAX_INTERVAL_MS)
+        interval_ms = query_number(request, "interval_ms", default=DEFAULT_INTERVAL_MS, low=0, high=MAX_INTERVAL_MS)
         place = self._place_asked_for(request)
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
@@ -152,11 +153,11 @@ class KVTelemetryRoutes:
         last_id = request.headers.get("last-event-id", "")
         if last_id:
             asked_life, _, asked_seq = last_id.rpartition(":")
-            if not _is_number(asked_seq):  # not one of ours; a browser would give up for good on an error
+            if not is_number(asked_seq):  # not one of ours; a browser would give up for good on an error
                 return tape.first
         elif not asked_life and not asked_seq:
             return tape.stop
-        if not _is_number(asked_seq):
+        if not is_number(asked_seq):
             raise InvalidRequestError(f"`since` must be an event number, got {clip(asked_seq)}", param="since")
         life = tape.life(asked_life) if asked_life else self._current_life()
         return tape.first if life is None else tape.place_after(life, int(asked_seq))
@@ -203,16 +204,3 @@ def _accepts_gzip(accept_encoding: str) -> bool:
             quality = parameters.replace(" ", "").removeprefix("q=")
             return quality.strip("0.") != "" or not quality
     return False
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 18
-
-
-def _number(request: Request, name: str, *, default: int, low: int, high: int) -> int:
-    text = request.query_params.get(name, "")
-    if not text:
-        return default
-    if not _is_number(text) or not low <= int(text) <= high:
-        raise InvalidRequestError(f"`{name}` must lie in {low}..{high}, got {clip(text)}", param=name)
-    return int(text)

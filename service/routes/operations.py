@@ -7,13 +7,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from engine.client import EngineState
-from engine.errors import EngineUnavailableError, InvalidRequestError
-from service.errors import clip
+from engine.errors import EngineUnavailableError
 from service.json_response import json_response
+from service.query import query_number
 from service.services import Services
 from service.version import VERSION
 
-MAX_HISTORY_S = 300
+DEFAULT_HISTORY_S, MAX_HISTORY_S = 60, 300
 
 
 class OperationRoutes:
@@ -47,12 +47,8 @@ class OperationRoutes:
 
     async def stats(self, request: Request) -> Response:
         services = self._services
-        asked = request.query_params.get("history_s", "60")
-        if not (asked.isascii() and asked.isdigit() and 1 <= int(asked[:6]) <= MAX_HISTORY_S):
-            raise InvalidRequestError(
-                f"`history_s` must lie in 1..{MAX_HISTORY_S}, got {clip(asked)}", param="history_s"
-            )
-        stats = services.recorder.stats(history_s=int(asked))
+        history_s = query_number(request, "history_s", default=DEFAULT_HISTORY_S, low=1, high=MAX_HISTORY_S)
+        stats = services.recorder.stats(history_s=history_s)
         admission = services.admission
         stats["service"] = {
             "ready": not services.not_ready_reason(),

@@ -8,17 +8,16 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine.errors import InvalidRequestError
 from observability.cache_explanation import DivergenceText
 from service.config_view import config_answer
 from service.errors import NotFoundError, clip
 from service.json_response import json_response
+from service.query import query_number
 from service.services import Services
 
 DEFAULT_RECENT: Final = 200
 DEFAULT_STEPS: Final = 1_000
 WINDOW_TOKENS: Final = 12  # of a prompt, on either side of where it left the cached one
-MAX_DIGITS: Final = 18
 
 
 class TelemetryRoutes:
@@ -29,7 +28,7 @@ class TelemetryRoutes:
 
     async def requests(self, request: Request) -> Response:
         """In flight, and up to `recent` of those that ended."""
-        num_recent = _number(request, "recent", default=DEFAULT_RECENT)
+        num_recent = query_number(request, "recent", default=DEFAULT_RECENT)
         return json_response(self._services.recorder.requests(num_recent=num_recent))
 
     async def request(self, request: Request) -> Response:
@@ -72,16 +71,9 @@ class TelemetryRoutes:
 
     async def steps(self, request: Request) -> Response:
         """The records of the steps after `since`, at most the newest `limit` of them."""
-        since = _number(request, "since", default=0)
-        limit = _number(request, "limit", default=DEFAULT_STEPS)
+        since = query_number(request, "since", default=0)
+        limit = query_number(request, "limit", default=DEFAULT_STEPS)
         return json_response(self._services.recorder.step_table(since, limit=limit))
-
-
-def _number(request: Request, name: str, *, default: int) -> int:
-    text = request.query_params.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
-        raise InvalidRequestError(f"`{name}` must be a number of at least 0, got {clip(text)}", param=name)
-    return int(text)
 
 
 def _unknown(request_id: str) -> NotFoundError:

@@ -1,7 +1,5 @@
 """`/telemetry/traces`: the last traces, and all spans of one, from memory; no collector is needed."""
 
-from collections.abc import Mapping
-
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -9,6 +7,7 @@ from engine.errors import InvalidRequestError
 from observability.span_view import MAX_LISTED, TraceFilter
 from service.errors import NotFoundError, clip
 from service.json_response import json_response
+from service.query import query_number
 from service.services import Services
 
 STATUSES = ("ok", "error")
@@ -23,7 +22,7 @@ class TraceRoutes:
 
     async def listing(self, request: Request) -> Response:
         """Newest first; `min_duration_ms`, `status`, `route` (a template) and `limit` narrow it down."""
-        return json_response(self._services.tracing.traces(_filter(request.query_params)))
+        return json_response(self._services.tracing.traces(_filter(request)))
 
     async def one(self, request: Request) -> Response:
         trace_id = request.path_params["trace_id"]
@@ -36,23 +35,14 @@ class TraceRoutes:
         return json_response(found)
 
 
-def _filter(params: Mapping[str, str]) -> TraceFilter:
+def _filter(request: Request) -> TraceFilter:
+    params = request.query_params
     status = params.get("status", "")
     if status not in ("", *STATUSES):
         raise InvalidRequestError(f"`status` must be ok or error, got {clip(status)}", param="status")
-    limit = _number(params, "limit", DEFAULT_LIMIT)
-    if not 1 <= limit <= MAX_LISTED:
-        raise InvalidRequestError(f"`limit` must lie in 1..{MAX_LISTED}, got {limit}", param="limit")
     return TraceFilter(
-        min_duration_s=_number(params, "min_duration_ms", 0) / 1e3,
+        min_duration_s=query_number(request, "min_duration_ms", default=0) / 1e3,
         status=status,
         route=params.get("route", ""),
-        limit=limit,
+        limit=query_number(request, "limit", default=DEFAULT_LIMIT, low=1, high=MAX_LISTED),
     )
-
-
-def _number(params: Mapping[str, str], name: str, default: int) -> int:
-    text = params.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise InvalidRequestError(f"`{name}` must be a whole number, got {clip(text)}", param=name)
-    return int(text)

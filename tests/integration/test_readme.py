@@ -45,3 +45,10 @@ def test_readme_python_lines_print_the_answer(served: Served) -> None:
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert done.stdout == "Paris."
+
+
+def test_every_address_that_the_documents_give_to_curl_has_a_host() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    commands = [command for page in pages for command in re.findall(r"\bcurl [^`\n]*", page.read_text())]
+    assert len(commands) > 3
+    assert [command for command in commands if re.search(r"\s:\d", command)] == []

@@ -57,6 +57,14 @@ def test_defaults_of_the_flags_are_those_of_the_configurations() -> None:
     assert service_settings(resolved, {}) == ServiceSettings()
 
 
+@pytest.mark.parametrize("flag", ["--keep-alive", "--filler", "--ready-heartbeat", "--live-heartbeat", "--grace"])
+@pytest.mark.parametrize("seconds", ["-1", "nan"])
+def test_seconds_out_of_range_are_refused_by_the_name_of_the_flag(flag: str, seconds: str) -> None:
+    variable = "PELLUCID_" + flag.removeprefix("--").replace("-", "_").upper()
+    with pytest.raises(ConfigError, match=f"^{flag} must be"):
+        settings({variable: seconds})
+
+
 def test_prefix_cache_is_switched_off_by_its_flag() -> None:
     resolved = resolve((*ENGINE_FLAGS, *SERVICE_FLAGS), argparse.Namespace(), {"PELLUCID_NO_PREFIX_CACHE": "1"})
     assert engine_config(resolved).prefix_cache is False

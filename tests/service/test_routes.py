@@ -38,6 +38,8 @@ def test_routes_are_those_that_metrics_know(served: Served) -> None:
         ("GET", "/telemetry/requests/other", 404, "not_found_error"),
         ("GET", "/stats?history_s=0", 400, "invalid_request_error"),
         ("GET", "/stats?history_s=x", 400, "invalid_request_error"),
+        ("GET", "/stats?history_s=301", 400, "invalid_request_error"),
+        ("GET", "/stats?history_s=0003001", 400, "invalid_request_error"),
         ("GET", "/telemetry/steps?since=-1", 400, "invalid_request_error"),
     ],
 )
