@@ -188,9 +188,6 @@ class _Recording:
             why = _why(error) if isinstance(error, OSError) else str(error)
             self.reason = f"disk: {why}" if isinstance(error, OSError) else why
             raise RecordingError(f"the trace file can't be begun: {why}") from error
-        except asyncio.CancelledError:  # whoever asked is gone: the next one may start
-            self.is_done = True
-            raise
         self.reason = ""
         self._task = asyncio.create_task(self._run(), name="trace-recording")
 
