@@ -23,7 +23,7 @@ from build_kernels import build_kernels
 TOOLS = {
     "chromium": ("chromium", "the dashboard's browser tests"),
     "chromedriver": ("chromedriver", "the dashboard's browser tests"),
-    "node": ("node", "tests of the dashboard's modules"),
+    "node": ("node", "tests of the dashboard's modules, and the JavaScript client"),
     "curl": ("curl", "the README's own command line"),
     "gcc": ("gcc", "the C client"),
     "make": ("make", "the C client"),

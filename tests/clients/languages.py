@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENTS = ROOT / "clients"
-LANGUAGES = ("c",)
+LANGUAGES = ("c", "javascript")
 TIMEOUT_S = 60.0
 
 
@@ -54,6 +54,9 @@ def command(language: str) -> list[str]:
     """Return what starts a client."""
     if language == "c":
         return [str(c_build() / "sanitized" / "pellucid-client")]
+    if language == "javascript":
+        require("node")
+        return ["node", "--no-warnings", str(CLIENTS / "javascript" / "main.mjs")]
     raise ValueError(language)
 
 

@@ -183,6 +183,8 @@ static bool read_number(struct json *json, double *number)
 static bool read_children(struct json *json, size_t at, char closing, int depth)
 {
     size_t last = 0;
+    if (depth > JSON_DEPTH_LIMIT)
+        return false;
     json->at++;
     skip_space(json);
     if (take(json, closing))
@@ -213,8 +215,6 @@ static bool read_children(struct json *json, size_t at, char closing, int depth)
 
 static bool read_value(struct json *json, size_t at, int depth)
 {
-    if (depth > JSON_DEPTH_LIMIT)
-        return false;
     skip_space(json);
     if (json->at == json->end)
         return false;
