@@ -28,6 +28,7 @@ TOOLS = {
     "gcc": ("gcc", "the C client"),
     "make": ("make", "the C client"),
     "prometheus": ("prometheus", "the stack scraped for real"),
+    "promtool": ("promtool", "the tests of rules and alerts"),
 }
 
 
