@@ -128,11 +128,11 @@ def test_stop_ends_the_stream_here_and_upstream(page: Page) -> None:
 def test_errors_are_shown_where_the_answer_would_be(page: Page) -> None:
     page.open("#playground")
     ask(page, "please break")
-    page.wait_text(".failure", "the engine process died")
+    page.wait_text(".message .failure", "the engine process died")
     assert page.text(".message.assistant .text") == "Light passes through"
     page.find("#prompt").send_keys("refuse this" + Keys.ENTER)
-    page.wait(lambda: len(page.all(".failure")) == 2, "the refusal is not shown")
-    assert "param max_tokens" in page.all(".failure")[1].text
+    page.wait(lambda: len(page.all(".message .failure")) == 2, "the refusal is not shown")
+    assert "param max_tokens" in page.all(".message .failure")[1].text
 
 
 def test_hostile_model_output_is_inert_text(page: Page) -> None:

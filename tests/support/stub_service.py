@@ -19,11 +19,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from tests.support.stub_telemetry import StubTelemetry
 from tests.support.synthetic_load import OffsetClock, SyntheticLoad
 
 MODEL = "SmolLM2-135M-Instruct"
 ANSWER = "Light passes through a pellucid stone: you see what lies behind it. That is the whole idea 🙂"
 HOSTILE = ("<img src=x onerror=alert(1)>", "<script>alert(1)</script>")
+HUGE = ("A" * 100_000, "\u202e evil \u2066", "[x](javascript:alert(1))", "<svg onload=alert(1)>", "\x00\x07")
 
 
 @dataclass
@@ -56,6 +58,7 @@ class Stub:
         now = time.monotonic()
         self._load = SyntheticLoad(OffsetClock(now - self.past_s, time.time() - now), rate=self.rate)
         self._load.run_until(now)
+        self.telemetry = StubTelemetry(self._load)
 
     def app(self) -> Starlette:
         return Starlette(
@@ -64,10 +67,10 @@ class Stub:
                 Route("/ready", self._ready),
                 Route("/health", self._ready),
                 Route("/info", self._info),
-                Route("/metrics", self._metrics),
                 Route("/v1/models", self._models),
                 Route("/v1/chat/completions", self._chat, methods=["POST"]),
                 Route("/secret", self._secret),
+                *self.telemetry.routes(),
             ]
         )
 
@@ -89,9 +92,6 @@ class Stub:
 
     async def _info(self, request: Request) -> Response:
         return JSONResponse({"model": MODEL, "executor": "torch", "device": "cpu", "dtype": "float32"})
-
-    async def _metrics(self, request: Request) -> Response:
-        return PlainTextResponse("pellucid_engine_up 1\n")
 
     async def _models(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
@@ -116,6 +116,8 @@ class Stub:
 
     async def _deltas(self, body: dict[str, Any], prompt: str) -> AsyncGenerator[bytes, None]:
         words: Iterable[str] = HOSTILE if "hostile" in prompt else ANSWER.split()
+        if "huge" in prompt:
+            words = HUGE
         if "forever" in prompt:
             words = itertools.cycle(words)
         limit = body.get("max_tokens", 64)
