@@ -3,7 +3,7 @@
 import { Feed } from "./feed.js";
 import { Header } from "./header.js";
 import { LiveTab } from "./live.js";
-import { Playground } from "./playground.js";
+import { Playground } from "./playground/playground.js";
 import { ServedModel } from "./served_model.js";
 import { startTabs } from "./tabs.js";
 
