@@ -1,7 +1,7 @@
 """One prompt in N requests to a target, one after another or side by side, over one stream to the browser.
 
-A browser holds back all but six requests to one host, so the dashboard's process sends them. The events, each a JSON object
-as server-sent data:
+A browser holds back all but six requests to one host, so the dashboard's process sends them. The events, each a JSON
+object as server-sent data:
 
     round {mode, lanes}   start {lane}   text {lane, text}
     end {lane, error, ttft_ms, total_ms, tokens, cached_tokens}   round_end {wall_ms}

@@ -76,7 +76,7 @@ def make_targets(urls: Sequence[str], keys: Sequence[str], environment: Mapping[
 
 
 def server_address(argument: str, url: str) -> str:
-    """Return an http(s) URL without its last slash and `/v1`; raises TargetError for one that holds more than a place."""
+    """Return an http(s) URL without its last slash and `/v1`; raises TargetError for one that holds more."""
     try:
         parts = urlsplit(url)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -101,5 +101,7 @@ def _key(name: str, variable: str, environment: Mapping[str, str]) -> str:
         return ""
     key = environment.get(variable, "") if _VARIABLE.fullmatch(variable) else ""
     if not key or not key.isascii() or not key.isprintable():
-        raise TargetError(f"`--target-key` of {name} must name an environment variable that holds a key, got {variable}")
+        raise TargetError(
+            f"`--target-key` of {name} must name an environment variable that holds a key, got {variable}"
+        )
     return key

@@ -11,10 +11,15 @@ import { RaceView } from "./race_view.js";
 import { SettingsForm } from "./settings_form.js";
 import { MessageTree } from "./tree.js";
 
-export class Playground {
-  constructor(root) {
+export function create(panel, page) {
+  return new Playground(panel, page);
+}
+
+class Playground {
+  constructor(root, page) {
     const find = (selector) => root.querySelector(selector);
     this._root = root;
+    this._page = page;
     this._prompt = find("#prompt");
     this._send = find("#send");
     this._stop = find("#stop");
@@ -191,7 +196,7 @@ export class Playground {
     if (!traceId || !this._picker.isOwn) return [];
     const tabs = [["requests", "why it took so long"], ["replay", "replay"]];
     return tabs
-      .filter(([name]) => document.getElementById(`tab-${name}`))
+      .filter(([name]) => this._page.tabs.includes(name))
       .map(([name, label]) => ({ label, href: `#${name}?trace_id=${encodeURIComponent(traceId)}` }));
   }
 
