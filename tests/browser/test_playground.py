@@ -181,7 +181,7 @@ def test_hostile_model_output_is_inert(page: Page) -> None:
     overflow = page.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert overflow == 0
     press(page, "Tokens")
-    assert "(100,001 characters)" in page.text(".tokens")
+    assert "(100,005 characters)" in page.text(".tokens")
     assert "‹U+202E›" in page.text(".tokens")
     fetched = page.run("return performance.getEntriesByType('resource').map((entry) => entry.name)")
     assert isinstance(fetched, list)

@@ -29,7 +29,7 @@ HOSTILE = (
     "[click](javascript:alert(1))",
     "![shot](http://127.0.0.1:9/pixel.png)",
     "\u202etxet desrever\u202c",
-    "x" * 100_000,
+    "\n\n" + "x" * 100_000 + "\n\n",
     "`" * 5_000 + "[" * 5_000 + "*" * 5_000,
 )
 MARKDOWN = (
