@@ -10,7 +10,6 @@ from typing import Protocol
 from engine.clock import Clock
 from engine.serving import BuildCore, serve
 
-
 ENGINE_MODULE = "engine.process"
 
 

@@ -113,9 +113,7 @@ class _Service:
         """Serve with an engine of our own; when it returns, every request has ended and been recorded."""
         settings, clock = self._settings, self._clock
         recordings = make_recordings(recorder, settings, clock=clock)
-        engine = await AsyncEngine.start(
-            self._config, clock=clock, on_events=recorder.consume, launcher=self._launcher
-        )
+        engine = await AsyncEngine.start(self._config, clock=clock, on_events=recorder.consume, launcher=self._launcher)
         recorder.follow_heartbeat(engine.heartbeat_age)
         async with engine, KernelLab() as kernel_lab:
             services = Services(
