@@ -169,8 +169,9 @@ class _Load:
             while True:
                 self._show(on_progress)
                 await asyncio.sleep(every_s)
-        finally:
-            self._end_early("stopped")  # nobody watches any more
+        except Exception:  # of the callback; the load ends, and `run` raises it
+            self._end_early("stopped")
+            raise
 
     def _show(self, on_progress: OnProgress) -> None:
         snapshot = self._ledger.snapshot(time.perf_counter())

@@ -230,6 +230,7 @@ def test_load_snapshots_count_and_encode_to_json() -> None:
         wanted = plan(Constant(rate=20), num_requests=10)
         result = load(server, wanted, on_progress=seen.append, snapshot_every_s=0.1)
     assert seen == list(result.timeline)
+    assert result.stop_reason == "finished"
     assert seen[0].num_sent == 0
     assert {snapshot.phase for snapshot in seen} == {"running", "draining", "done"}
     last = seen[-1]
@@ -243,6 +244,34 @@ def test_load_snapshots_count_and_encode_to_json() -> None:
     assert decoded["schema"] == "pellucid-load"
     assert decoded["stages"][0]["metrics"]["time_to_first_token"]["unit"] == "ms"
     assert msgspec.json.decode(msgspec.json.encode(result.plan), type=LoadPlan) == wanted
+
+
+def test_load_progress_callback_that_raises_ends_the_load_with_its_error() -> None:
+    def fail(snapshot: LoadSnapshot) -> None:
+        if snapshot.num_sent:
+            raise ValueError("no more room")
+
+    with timed_server(lambda number, body: steady(2, gap_s=60.0 if number else 0.0)) as server:
+        with pytest.raises(ValueError, match="no more room"):
+            load(server, plan(Closed(concurrency=2), duration_s=60), on_progress=fail, snapshot_every_s=0.05)
+        server.until(lambda: not server.running)
+
+
+def test_load_that_saturates_the_server_ends_early_when_told_to() -> None:
+    """Twice as many requests as the server can do: its queue and the times to first token grow for ever."""
+    free_at = [0.0]
+
+    def script(number: int, body: Any) -> Any:
+        now = time.perf_counter()
+        free_at[0] = max(now, free_at[0]) + 0.02
+        return steady(1, first_s=free_at[0] - now)
+
+    with timed_server(script) as server:
+        wanted = plan(Constant(rate=100), duration_s=60, stop_when_saturated=True)
+        result = load(server, wanted, snapshot_every_s=0.05)
+    assert result.stop_reason == "saturated"
+    assert result.duration_s < 10
+    assert result.stages[0].counts.cut > 5
 
 
 def test_load_sweep_has_a_stage_for_each_level_and_the_knee() -> None:
