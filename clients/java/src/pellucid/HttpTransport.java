@@ -11,6 +11,7 @@ import java.net.http.HttpResponse;
 import java.nio.ByteBuffer;
 import java.nio.channels.ClosedChannelException;
 import java.time.Duration;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Flow;
@@ -26,21 +27,39 @@ final class HttpTransport implements Transport {
     }
 
     private final Options options;
-    private final HttpClient client;
+    /** Over kept connections, and over connections of their own. */
+    private final HttpClient keeping, closing;
+    private volatile boolean hasKept;
 
     HttpTransport(Options options) {
         this.options = options;
-        client = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).followRedirects(HttpClient.Redirect.NEVER)
+        keeping = newClient();
+        closing = newClient();
+    }
+
+    private HttpClient newClient() {
+        return HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).followRedirects(HttpClient.Redirect.NEVER)
             .proxy(HttpClient.Builder.NO_PROXY).connectTimeout(Duration.ofMillis(options.connectTimeoutMs())).build();
     }
 
     @Override
     public Response open(Request request) {
+        boolean mayBeStale = request.keepsConnection() && hasKept;
+        Response response = attempt(request, request.keepsConnection());
+        // The server gave up the kept connection as the request went out: once more, on a fresh one.
+        if (response == null && mayBeStale) response = attempt(request, false);
+        if (response == null) throw new Failure(Failure.BROKEN, "the connection ended before the answer was complete");
+        hasKept |= request.keepsConnection();
+        return response;
+    }
+
+    /** Return null when the connection ended before there was a head. */
+    private Response attempt(Request request, boolean keepsConnection) {
         CompletableFuture<Void> connected = new CompletableFuture<>();
         HttpRequest.Builder builder = HttpRequest.newBuilder(URI.create(options.url() + request.path()))
             .header("accept", request.wantsStream() ? "text/event-stream" : "application/json")
             .header("traceparent", request.traceparent());
-        if (!request.keepsConnection()) builder.header("connection", "close");
+        if (!keepsConnection) builder.header("connection", "close");
         if (!options.apiKey.isEmpty()) builder.header("authorization", "Bearer " + options.apiKey);
         if (request.body().isEmpty()) {
             builder.GET();
@@ -50,7 +69,7 @@ final class HttpTransport implements Transport {
             builder.header("content-type", "application/json");
             builder.POST(new Announcing(HttpRequest.BodyPublishers.ofString(request.body()), connected));
         }
-        var head = client.sendAsync(builder.build(),
+        var head = (keepsConnection ? keeping : closing).sendAsync(builder.build(),
             info -> new ArrivingBody(options.idleTimeoutMs(), request.wantsStream()));
         try {
             CompletableFuture.anyOf(connected, head).get();
@@ -60,27 +79,32 @@ final class HttpTransport implements Transport {
             head.cancel(true);
             throw new Failure(Failure.SILENT, "nothing arrived for " + options.idleTimeoutMs() + " ms");
         } catch (ExecutionException failed) {
-            throw failureBeforeHead(failed.getCause());
+            Failure failure = failureBeforeHead(failed.getCause());
+            if (failure == null) return null;
+            throw failure;
         } catch (InterruptedException interrupted) {
             throw new IllegalStateException(interrupted);
         }
     }
 
+    /** Return null when the connection ended. */
     private Failure failureBeforeHead(Throwable thrown) {
         String authority = options.url().substring("http://".length());
         if (isCausedBy(thrown, HttpConnectTimeoutException.class)) {
             String limit = " within " + options.connectTimeoutMs() + " ms";
             return new Failure(Failure.NO_CONNECTION, "no connection to " + authority + limit);
         }
-        if (isCausedBy(thrown, ConnectException.class)) return new Failure(Failure.NO_CONNECTION, "no connection to " + authority);
-        if (!isOfConnection(thrown)) return Failure.unreadable("HTTP");
-        return new Failure(Failure.BROKEN, "the connection ended before the answer was complete");
+        if (isCausedBy(thrown, ConnectException.class)) {
+            return new Failure(Failure.NO_CONNECTION, "no connection to " + authority);
+        }
+        return isOfConnection(thrown) ? null : Failure.unreadable("HTTP");
     }
 
     /** Whether the connection is at fault; otherwise the library couldn't read what came over it. */
     static boolean isOfConnection(Throwable thrown) {
-        return isCausedBy(thrown, EOFException.class) || isCausedBy(thrown, SocketException.class)
-            || isCausedBy(thrown, ClosedChannelException.class) || "Broken pipe".equals(thrown.getMessage());
+        if (thrown.getCause() != null) return isOfConnection(thrown.getCause());
+        return thrown instanceof EOFException || thrown instanceof SocketException || thrown instanceof ClosedChannelException
+            || List.of("Broken pipe", "Connection reset by peer").contains(String.valueOf(thrown.getMessage()));
     }
 
     private static boolean isCausedBy(Throwable thrown, Class<?> type) {

@@ -105,7 +105,8 @@ final class Programs {
             speeds.add(speed);
             numFailed += measurement.numFailed;
             String speedup = speeds.get(0) > 0 ? String.format(Locale.ROOT, "%.2f", speed / speeds.get(0)) : "-";
-            out.printf(row, rung, measurement.numOk, measurement.numFailed, String.format(Locale.ROOT, "%.1f", speed), speedup,
+            String tokens = String.format(Locale.ROOT, "%.1f", speed);
+            out.printf(row, rung, measurement.numOk, measurement.numFailed, tokens, speedup,
                 Series.percentile(measurement.ttft, 50, 1), Series.percentile(measurement.itl, 50, 1));
             out.flush();
         }
