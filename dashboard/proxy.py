@@ -1,7 +1,7 @@
-"""The dashboard's window to the service: a few named routes, nothing else."""
+"""The dashboard's window to the service: the routes of `FORWARDED`, nothing else."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import httpx
 import msgspec
@@ -9,14 +9,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dashboard.streaming import SSE_HEADERS, ClosingStream
+from dashboard.forwarded import FORWARDED, Forwarded, Kind, is_plain_id
+from dashboard.streaming import SSE_HEADERS, BrokenOffError, ClosingStream
 
-GET_ROUTES = ("/health", "/ready", "/info", "/stats", "/metrics", "/v1/models")
-STREAM_ROUTES = ("/v1/chat/completions",)
 MAX_BODY_BYTES = 4 << 20
 
-_REQUEST_HEADERS = ("accept", "content-type", "traceparent")
-_RESPONSE_HEADERS = ("content-type", "retry-after", "traceresponse", "x-ignored-params", "x-request-id", "x-trace-id")
+_REQUEST_HEADERS = ("accept", "content-type", "last-event-id", "traceparent")
+_RESPONSE_HEADERS = (
+    "content-disposition", "content-type", "retry-after", "traceresponse", "x-ignored-params", "x-request-id",
+    "x-trace-id",
+)  # fmt: skip
 
 
 class Proxy:
@@ -31,26 +33,24 @@ class Proxy:
         self._closing = asyncio.Event()
 
     def routes(self) -> list[Route]:
-        return [
-            *(Route(path, self.get, methods=["GET"]) for path in GET_ROUTES),
-            *(Route(path, self.post, methods=["POST"]) for path in STREAM_ROUTES),
-        ]
+        return [Route(each.path, self._endpoint(each), methods=[each.method]) for each in FORWARDED]
 
     def close(self) -> None:
-        """End every stream now, with an error event."""
+        """End every stream now: one of events with an error event, any other as a connection that broke."""
         self._closing.set()
 
-    async def get(self, request: Request) -> Response:
-        """Forward a GET with its query."""
-        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-        try:
-            upstream = await self._client.get(path, params=request.query_params, headers=_only(request))
-        except httpx.HTTPError as error:
-            return _unreachable(error)
-        return Response(upstream.content, upstream.status_code, headers=_kept(upstream))
+    def _endpoint(self, forwarded: Forwarded) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            if not all(is_plain_id(value) for value in request.path_params.values()):
+                return _error(404, "not_found_error", "no such id")
+            if forwarded.method == "GET":
+                return await self._forward(forwarded, request, b"")
+            return await self._post(forwarded, request)
 
-    async def post(self, request: Request) -> Response:
-        """Forward a JSON POST and stream the answer back as it comes, byte for byte."""
+        return endpoint
+
+    async def _post(self, forwarded: Forwarded, request: Request) -> Response:
+        """Forward a JSON POST of this very page."""
         if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
             return _error(415, "invalid_request_error", "content-type must be application/json")
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
@@ -60,12 +60,23 @@ class Proxy:
             body += chunk
             if len(body) > MAX_BODY_BYTES:
                 return _error(413, "request_too_large", f"the body must not exceed {MAX_BODY_BYTES} bytes")
-        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        return await self._forward(forwarded, request, bytes(body))
+
+    async def _forward(self, forwarded: Forwarded, request: Request, body: bytes) -> Response:
+        """Send the request on with its query, and the answer back, whole or byte for byte as it comes."""
         upstream_request = self._client.build_request(
-            "POST", path, content=bytes(body), headers=_only(request), timeout=httpx.Timeout(5.0, read=None)
+            request.method,
+            forwarded.path.format_map(request.path_params),
+            params=request.query_params,
+            content=body or None,
+            headers=_only(request),
+            timeout=httpx.Timeout(5.0, read=forwarded.silence_s),
         )
         try:
             upstream = await self._client.send(upstream_request, stream=True)
+            if forwarded.kind is Kind.WHOLE:
+                await upstream.aread()
+                return Response(upstream.content, upstream.status_code, headers=_kept(upstream))
         except httpx.HTTPError as error:
             return _unreachable(error)
         return ClosingStream(
@@ -75,7 +86,8 @@ class Proxy:
     async def _bytes_of(self, upstream: httpx.Response) -> AsyncGenerator[bytes, None]:
         """Yield the upstream's bytes as they come; closing it closes the upstream request.
 
-        A stream of events that breaks off in the middle ends with an error event: never a silent stop.
+        A body that breaks off in the middle never looks complete: a stream of events ends with an error event, any
+        other raises BrokenOffError.
         """
         chunks = upstream.aiter_raw()
         closing = asyncio.create_task(self._closing.wait())
@@ -101,9 +113,9 @@ class Proxy:
 
 
 def _broken_off(upstream: httpx.Response, message: str) -> bytes:
-    """Return the event that ends a stream of events, nothing for any other body."""
+    """Return the event that ends a stream of events; raises BrokenOffError for any other body."""
     if not upstream.headers.get("content-type", "").startswith("text/event-stream"):
-        return b""
+        raise BrokenOffError(message)
     return b"\n\ndata: " + _error_body("service_unavailable", message) + b"\n\n"
 
 

@@ -2,13 +2,12 @@
 
 /            the page (jinja2), its modules and styles under /static
 /live        server-sent events: the service's state once a second, polled once for all browsers
-/api/...     the routes of dashboard.proxy, forwarded to the service
+/api/...     the routes of dashboard.forwarded, passed on to the service
 /healthz     this process is alive (whether the service is, the page says)
 """
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -25,19 +24,9 @@ from dashboard.live_feed import LiveFeed
 from dashboard.proxy import Proxy
 from dashboard.security_headers import SecurityHeaders
 from dashboard.streaming import SSE_HEADERS, ClosingStream
+from dashboard.tabs import built_tabs, stylesheets
 
 HERE = Path(__file__).resolve().parent
-
-
-@dataclass(frozen=True, slots=True)
-class Tab:
-    """A tab of the page; its panel is templates/`name`.html."""
-
-    name: str
-    title: str
-
-
-TABS = (Tab("live", "Live"), Tab("playground", "Playground"))
 
 
 class RevalidatedFiles(StaticFiles):
@@ -111,4 +100,7 @@ def _render_page(service_url: str, *, needs_key: bool) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    return environment.get_template("page.html").render(service_url=service_url, needs_key=needs_key, tabs=TABS)
+    tabs = built_tabs(HERE / "templates")
+    return environment.get_template("page.html").render(
+        service_url=service_url, needs_key=needs_key, tabs=tabs, stylesheets=stylesheets(HERE / "static", tabs)
+    )

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { ChatError, streamChat } from "../../../dashboard/static/js/chat.js";
+import { ChatError, streamChat } from "../../../dashboard/static/js/playground/chat.js";
 import { toCurl } from "../../../dashboard/static/js/curl.js";
-import { answerMetrics, buildRequest } from "../../../dashboard/static/js/playground.js";
+import { answerMetrics, buildRequest } from "../../../dashboard/static/js/playground/tab.js";
 
 const data = (payload) => `data: ${typeof payload === "string" ? payload : JSON.stringify(payload)}\n\n`;
 const delta = (fields, finish = null) => data({ choices: [{ index: 0, delta: fields, finish_reason: finish }] });

@@ -1,6 +1,6 @@
 /** One streamed chat completion: request, stream, numbers. */
 
-import { SseParser } from "./sse.js";
+import { SseParser } from "../sse.js";
 
 /** The server said no, or broke off. `type` and `param` are those of its error body. */
 export class ChatError extends Error {

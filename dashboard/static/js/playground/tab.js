@@ -1,9 +1,9 @@
 /** The Playground tab: a conversation with the served model. */
 
 import { ChatError, streamChat } from "./chat.js";
-import { toCurl } from "./curl.js";
-import { el, setText } from "./dom.js";
-import { count, durationText, number } from "./format.js";
+import { toCurl } from "../curl.js";
+import { el, setText } from "../dom.js";
+import { count, durationText, number } from "../format.js";
 
 const NEAR_BOTTOM_PX = 80;
 
@@ -31,7 +31,11 @@ export function answerMetrics(result) {
   ];
 }
 
-export class Playground {
+export function create(panel) {
+  return new Playground(panel);
+}
+
+class Playground {
   constructor(root) {
     this._form = root.querySelector("#composer");
     this._settings = root.querySelector("#settings");
