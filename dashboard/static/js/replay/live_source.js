@@ -1,19 +1,20 @@
 /**
  * The server's ring, then its live feed: nothing is missed and nothing comes twice, over dropped connections too.
  *
- * Events: `trace` (detail: a new Trace, at the start, after an engine restart and after a gap), `events` (appended to the
- * trace), `state` (detail: what is to be said of the connection).
+ * Events: `trace` (detail: a new Trace, at the start and after an engine restart), `events` (some were appended to it),
+ * `state` (detail: {state, message} for the page), `lost` (the feed can't go on where the trace ends: read the ring anew).
  */
 
 import { Trace } from "./trace.js";
 import { TraceError } from "./trace_error.js";
 
-export const MAX_LIVE_EVENTS = 200_000; // then the ring is read again, so that a page left open doesn't grow
+export const MAX_LIVE_EVENTS = 200_000; // a trace that is followed doesn't grow beyond it
 const RETRY_MS = 2_000;
+const CLOSED = 2;
 
 export class LiveSource extends EventTarget {
   /**
-   * @param {import("./load.js").Loader} loader
+   * @param {{load: (source: {url: string}) => Promise<Trace>}} loader
    * @param {{base?: string, openStream?: (url: string) => EventSource}} [options]
    */
   constructor(loader, { base = "api/telemetry/kv", openStream = (url) => new EventSource(url) } = {}) {
@@ -26,26 +27,42 @@ export class LiveSource extends EventTarget {
     this._timer = 0;
     this.trace = null;
     this.isOn = false;
-    this.isFull = false;
   }
 
-  /** Read the ring and follow; an earlier run is forgotten. */
-  async start() {
+  /** Read the ring and follow; `life` asks for another engine process than the current one. */
+  async start({ life = "" } = {}) {
     this.stop();
-    const run = ++this._run;
+    const run = this._run;
     this.isOn = true;
-    this.isFull = false;
     this._say("connecting");
     try {
-      const trace = await this._loader.load({ url: `${this._base}/trace` });
+      const url = life ? `${this._base}/trace?${new URLSearchParams({ life })}` : `${this._base}/trace`;
+      const trace = await this._loader.load({ url });
       if (run !== this._run) return;
-      this._open(trace);
+      this.trace = trace;
+      this.dispatchEvent(new CustomEvent("trace", { detail: trace }));
+      if (run === this._run) this.follow();
     } catch (error) {
       if (!(error instanceof TraceError)) throw error;
       if (run !== this._run) return;
       this._say("failed", error.message);
-      this._timer = setTimeout(() => run === this._run && this.start(), RETRY_MS);
+      if (!life) this._timer = setTimeout(() => run === this._run && this.start(), RETRY_MS);
     }
+  }
+
+  /** Open the feed behind the last event of the trace. */
+  follow() {
+    this.stop();
+    this.isOn = true;
+    const { trace } = this;
+    const since = trace.firstSeq + trace.length - 1;
+    const place = new URLSearchParams({ life: trace.header.life, since: String(since), interval_ms: "200" });
+    const stream = (this._stream = this._openStream(`${this._base}/live?${place}`));
+    stream.onopen = () => this._say("live");
+    stream.onmessage = (message) => this._append(JSON.parse(message.data));
+    stream.addEventListener("life", (message) => this._life(JSON.parse(message.data)));
+    stream.addEventListener("gap", () => this._lose());
+    stream.onerror = () => (stream.readyState === CLOSED ? this._lose() : this._say("reconnecting"));
   }
 
   stop() {
@@ -56,46 +73,37 @@ export class LiveSource extends EventTarget {
     this.isOn = false;
   }
 
-  _open(trace) {
-    this.trace = trace;
-    this.dispatchEvent(new CustomEvent("trace", { detail: trace }));
-    const since = trace.length ? trace.seqOf(trace.length - 1) : trace.firstSeq - 1;
-    const place = new URLSearchParams({ life: trace.header.life, since: String(since), interval_ms: "200" });
-    this._stream = this._openStream(`${this._base}/live?${place}`);
-    this._stream.onopen = () => this._say("live");
-    this._stream.onmessage = (message) => this._append(JSON.parse(message.data));
-    this._stream.addEventListener("life", (message) => this._life(JSON.parse(message.data)));
-    this._stream.addEventListener("gap", () => this.start());
-    this._stream.onerror = () => {
-      if (this._stream?.readyState === 2) this.start();
-      else this._say("reconnecting");
-    };
-  }
-
-  /** Said first, and after a restart: an engine that isn't ours has a trace of its own. */
-  _life({ id = "", life = id, header }) {
+  /** Said first, and after a restart: an engine that isn't this one has a trace of its own. */
+  _life({ life, header }) {
     if (life === this.trace.header.life || !header) return;
     this.trace = new Trace(header, null);
     this.dispatchEvent(new CustomEvent("trace", { detail: this.trace }));
   }
 
   _append(events) {
-    if (this.isFull) return;
-    const { trace } = this;
-    const next = trace.firstSeq + trace.length;
-    try {
-      for (const event of events) if (event.seq >= next || trace.length === 0) trace.append(event);
-    } catch (error) {
-      if (!(error instanceof TraceError)) throw error;
-      this.start();
+    if (!Array.isArray(events)) {
+      this._lose();
       return;
     }
-    this._say("live");
-    this.isFull = trace.length >= MAX_LIVE_EVENTS;
+    const { trace } = this;
+    const due = trace.firstSeq + trace.length;
+    try {
+      for (const event of events) if (trace.length === 0 || event.seq >= due) trace.append(event);
+    } catch (error) {
+      if (!(error instanceof TraceError)) throw error;
+      this._lose();
+      return;
+    }
     this.dispatchEvent(new Event("events"));
+    if (trace.length >= MAX_LIVE_EVENTS) this._lose();
   }
 
-  _say(state, detail = "") {
-    this.dispatchEvent(new CustomEvent("state", { detail: { state, detail } }));
+  _lose() {
+    this.stop();
+    this.dispatchEvent(new Event("lost"));
+  }
+
+  _say(state, message = "") {
+    this.dispatchEvent(new CustomEvent("state", { detail: { state, message } }));
   }
 }
