@@ -5,7 +5,7 @@ import { computedTokens, placeOf } from "./state.js";
 import { timeText } from "./ticks.js";
 import { shortName } from "./timeline.js";
 import { blockSentence } from "./wall.js";
-import { whyOf } from "./why.js";
+import { milliseconds, whyOf } from "./why.js";
 
 const MAX_TEXT = 400;
 const SHOWN_APART = ["type", "seq", "t", "step"];
@@ -122,7 +122,12 @@ export function heldBlocks(state, choice) {
 }
 
 function fields(event, without) {
-  return list(Object.entries(event).filter(([name]) => !without.includes(name)).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value)]));
+  return list(Object.entries(event).filter(([name]) => !without.includes(name)).map(([name, value]) => [name, valueText(name, value)]));
+}
+
+function valueText(name, value) {
+  if (typeof value === "number" && name.endsWith("_s")) return milliseconds(value);
+  return typeof value === "string" ? value : JSON.stringify(value);
 }
 
 function list(rows) {

@@ -139,7 +139,9 @@ function parseLine(line, limits) {
   return value;
 }
 
+/** Most lines have too few brackets to need the scan. */
 function checkDepth(line, most) {
+  if (line.split("{", most + 1).length + line.split("[", most + 1).length <= most) return;
   let depth = 0;
   let inString = false;
   for (let i = 0; i < line.length; i++) {

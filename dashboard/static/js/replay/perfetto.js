@@ -87,7 +87,7 @@ class Writer {
     const from = Math.max(start, track.freeFrom);
     if (end <= from) return;
     track.freeFrom = end;
-    this._records.push({ name, ph: "X", pid: REQUESTS_PID, tid: track.tid, ts: from, dur: end - from, args });
+    this._records.push({ name, ph: "X", pid: REQUESTS_PID, tid: track.tid, ts: from, dur: end - from, args: { ...args } });
   }
 
   _end(track, t) {

@@ -8,27 +8,52 @@
 
 import { TYPES } from "./events.js";
 
-/**
- * @typedef {object} Block
- * @property {number[]} holders choice, position in its table, choice, position ...
- * @property {boolean} published it is in the prefix tree, below `parent` (-1: a root), put there by request `publisher`
- * @property {number} last event that named it latest, as an index; -1 before the trace
- * @property {boolean} free
- */
+/** Where a block is: nobody's, held by somebody, in the tree only, or neither and about to be freed. */
+export const PLACES = Object.freeze(["free", "referenced", "cached", "released"]);
+const [FREE, REFERENCED, CACHED, RELEASED] = PLACES.keys();
 
 const NONE = Object.freeze([]);
-const FREE_BLOCK = Object.freeze({ holders: NONE, published: false, parent: -1, publisher: -1, last: -1, free: true });
 
-export const PLACES = ["free", "referenced", "cached", "released"];
+/**
+ * A block after some event. Never changed.
+ *
+ * `holders` is choice, position in its table, choice, position ...; `parent` is the block that it is published below (-1: a
+ * root) and `publisher` the request that did it; `last` the index of the latest event that named it, -1 before the trace.
+ */
+class Block {
+  constructor(place, holders, published, parent, publisher, last) {
+    this.place = place;
+    this.holders = holders;
+    this.published = published;
+    this.parent = parent;
+    this.publisher = publisher;
+    this.last = last;
+  }
 
-/** `free`, `referenced` (somebody holds it), `cached` (in the tree only), `released` (neither, about to be freed). */
-export function placeOf(block) {
-  if (block.free) return "free";
-  if (block.holders.length) return "referenced";
-  return block.published ? "cached" : "released";
+  get free() {
+    return this.place === FREE;
+  }
 }
 
-const NEW_CHOICE = Object.freeze({ status: "running", prefilled: 0, output: 0, isDecoding: false, preemptions: 0, end: "" });
+const placeFor = (holders, published) => (holders.length ? REFERENCED : published ? CACHED : RELEASED);
+const used = (holders, published, parent, publisher, last) => new Block(placeFor(holders, published), holders, published, parent, publisher, last);
+const freed = (last) => new Block(FREE, NONE, false, -1, -1, last);
+
+/** The name of a block's place. */
+export function placeOf(block) {
+  return PLACES[block.place];
+}
+
+/** A sequence after some event. Never changed. */
+class Choice {
+  constructor(status, prefilled, output, isDecoding, preemptions) {
+    this.status = status; // running, preempted, finished
+    this.prefilled = prefilled;
+    this.output = output;
+    this.isDecoding = isDecoding;
+    this.preemptions = preemptions;
+  }
+}
 
 /** Tokens whose KV is written: what chunks computed, or all but the newest once tokens come out. */
 export function computedTokens(choice, request) {
@@ -41,19 +66,28 @@ export class State {
     this.trace = trace;
     this.position = 0; // events taken in
     this.inStep = false;
-    this.blocks = new Array(trace.header.num_blocks).fill(FREE_BLOCK);
+    this.blocks = new Array(trace.header.num_blocks).fill(freed(-1));
     this.choices = [];
     this.requests = [];
-    this.counts = { free: this.blocks.length, referenced: 0, cached: 0, released: 0 };
+    this._counts = [this.blocks.length, 0, 0, 0]; // by place
     if (trace.snapshot) this._startWith(trace.snapshot);
   }
 
   copy() {
     const twin = Object.create(State.prototype);
-    const { trace, position, inStep, blocks, choices, requests, counts } = this;
-    return Object.assign(twin, {
-      trace, position, inStep, blocks: blocks.slice(), choices: choices.slice(), requests: requests.slice(), counts: { ...counts },
-    });
+    twin.trace = this.trace;
+    twin.position = this.position;
+    twin.inStep = this.inStep;
+    twin.blocks = this.blocks.slice();
+    twin.choices = this.choices.slice();
+    twin.requests = this.requests.slice();
+    twin._counts = this._counts.slice();
+    return twin;
+  }
+
+  /** Blocks by the name of their place. */
+  get counts() {
+    return Object.fromEntries(PLACES.map((name, place) => [name, this._counts[place]]));
   }
 
   /** How many arrays' entries a copy takes. */
@@ -72,7 +106,7 @@ export class State {
     for (const told of snapshot.blocks) {
       const holders = told.owners.flatMap(({ request_id: id, index, position }) => [trace.choiceOf(id, index), position]);
       const { published, parent_block_id: parent } = told;
-      this.setBlock(told.block_id, { holders, published: published === true, parent, publisher: -1, last: -1, free: false });
+      this.setBlock(told.block_id, used(holders, published === true, parent, -1, -1));
     }
     for (const told of snapshot.requests) {
       const request = trace.findRequest(told.request_id);
@@ -83,31 +117,27 @@ export class State {
       for (const choice of told.choices) {
         const status = choice.finished ? "finished" : choice.running ? "running" : "preempted";
         const isDecoding = choice.num_output_tokens > 0 && choice.num_computed_tokens === told.num_prompt_tokens + choice.num_output_tokens - 1;
-        this.choices[trace.choiceOf(told.request_id, choice.index)] = {
-          status, prefilled: choice.num_computed_tokens, output: choice.num_output_tokens, isDecoding, preemptions: choice.num_preemptions, end: "",
-        };
+        const own = new Choice(status, choice.num_computed_tokens, choice.num_output_tokens, isDecoding, choice.num_preemptions);
+        this.choices[trace.choiceOf(told.request_id, choice.index)] = own;
       }
     }
   }
 
   setBlock(id, block) {
-    this.counts[placeOf(this.blocks[id])]--;
-    this.counts[placeOf(block)]++;
+    this._counts[this.blocks[id].place]--;
+    this._counts[block.place]++;
     this.blocks[id] = block;
   }
 
-  changeBlock(id, changes, last) {
-    this.setBlock(id, { ...this.blocks[id], free: false, ...changes, last });
+  /** The choice that event `i` is about, null unless its request is known; a fork has its parent's whole prompt. */
+  choiceAt(i) {
+    const request = this.requests[this.trace.request[i]];
+    if (!request) return null;
+    return this.choices[this.trace.choice[i]] ?? new Choice("running", request.prompt, 0, false, 0);
   }
 
-  /** A choice that was never heard of is a fork, which has its parent's whole prompt. */
-  choice(i) {
-    const number = this.trace.choice[i];
-    return this.choices[number] ?? { ...NEW_CHOICE, prefilled: this.requests[this.trace.request[i]]?.prompt ?? 0 };
-  }
-
-  changeChoice(i, changes) {
-    if (this.requests[this.trace.request[i]]) this.choices[this.trace.choice[i]] = { ...this.choice(i), ...changes };
+  setChoice(i, choice) {
+    this.choices[this.trace.choice[i]] = choice;
   }
 
   changeRequest(i, changes) {
@@ -124,7 +154,7 @@ function without(holders, choice) {
 
 function withdrawAll(state) {
   state.blocks.forEach((block, id) => {
-    if (block.published) state.setBlock(id, { ...block, published: false, parent: -1, publisher: -1 });
+    if (block.published) state.setBlock(id, used(block.holders, false, -1, -1, block.last));
   });
 }
 
@@ -132,29 +162,31 @@ function end(state, i, trace) {
   state.changeRequest(i, { end: TYPES[trace.type[i]], endedAt: i });
 }
 
-/** By code of the event's type: what it changes. */
+/** By type of the event: what it changes. */
 const RULES = {
   block_allocated(state, i, { block, choice, a }) {
-    state.setBlock(block[i], { holders: [choice[i], a[i]], published: false, parent: -1, publisher: -1, last: i, free: false });
+    state.setBlock(block[i], used([choice[i], a[i]], false, -1, -1, i));
   },
   block_shared(state, i, { block, choice, a }) {
-    const { holders } = state.blocks[block[i]];
-    state.changeBlock(block[i], { holders: [...without(holders, choice[i]), choice[i], a[i]] }, i);
+    const { holders, published, parent, publisher } = state.blocks[block[i]];
+    state.setBlock(block[i], used([...without(holders, choice[i]), choice[i], a[i]], published, parent, publisher, i));
   },
   block_copied(state, i, { block }) {
-    state.changeBlock(block[i], {}, i);
+    const { holders, published, parent, publisher } = state.blocks[block[i]];
+    state.setBlock(block[i], used(holders, published, parent, publisher, i));
   },
   block_published(state, i, { block, request, a }) {
-    state.changeBlock(block[i], { published: true, parent: a[i], publisher: request[i] }, i);
+    state.setBlock(block[i], used(state.blocks[block[i]].holders, true, a[i], request[i], i));
   },
   block_released(state, i, { block, choice }) {
-    state.changeBlock(block[i], { holders: without(state.blocks[block[i]].holders, choice[i]) }, i);
+    const { holders, published, parent, publisher } = state.blocks[block[i]];
+    state.setBlock(block[i], used(without(holders, choice[i]), published, parent, publisher, i));
   },
   block_evicted(state, i, { block }) {
-    state.changeBlock(block[i], { published: false, parent: -1, publisher: -1 }, i);
+    state.setBlock(block[i], used(state.blocks[block[i]].holders, false, -1, -1, i));
   },
   block_freed(state, i, { block }) {
-    state.setBlock(block[i], { ...FREE_BLOCK, last: i });
+    state.setBlock(block[i], freed(i));
   },
   cache_cleared: withdrawAll,
   arrived(state, i, { request, a }) {
@@ -166,27 +198,33 @@ const RULES = {
   prefix_lookup(state, i, { a }) {
     state.changeRequest(i, { matched: a[i] });
   },
-  scheduled(state, i, { a, request, choice }) {
+  scheduled(state, i, { a }) {
     state.changeRequest(i, { scheduled: true, cached: a[i] });
-    if (state.requests[request[i]]) state.choices[choice[i]] = { ...NEW_CHOICE, prefilled: a[i] };
+    if (state.choiceAt(i)) state.setChoice(i, new Choice("running", a[i], 0, false, 0));
   },
   chunk(state, i, { a, b }) {
-    state.changeChoice(i, { prefilled: a[i] + b[i], isDecoding: false });
+    const own = state.choiceAt(i);
+    if (own) state.setChoice(i, new Choice(own.status, a[i] + b[i], own.output, false, own.preemptions));
   },
   first_token(state, i) {
-    state.changeChoice(i, {});
+    const own = state.choiceAt(i);
+    if (own) state.setChoice(i, own);
   },
   tokens(state, i, { b }) {
-    state.changeChoice(i, { output: b[i], isDecoding: true });
+    const own = state.choiceAt(i);
+    if (own) state.setChoice(i, new Choice(own.status, own.prefilled, b[i], true, own.preemptions));
   },
   preempted(state, i, { b }) {
-    state.changeChoice(i, { status: "preempted", preemptions: b[i] });
+    const own = state.choiceAt(i);
+    if (own) state.setChoice(i, new Choice("preempted", own.prefilled, own.output, own.isDecoding, b[i]));
   },
   resumed(state, i, { a }) {
-    state.changeChoice(i, { status: "running", prefilled: a[i], isDecoding: false });
+    const own = state.choiceAt(i);
+    if (own) state.setChoice(i, new Choice("running", a[i], own.output, false, own.preemptions));
   },
   sequence_finished(state, i) {
-    state.changeChoice(i, { status: "finished" });
+    const own = state.choiceAt(i);
+    if (own) state.setChoice(i, new Choice("finished", own.prefilled, own.output, own.isDecoding, own.preemptions));
   },
   rejected: end, finished: end, failed: end, aborted: end,
   step_started(state) {
@@ -197,9 +235,7 @@ const RULES = {
   },
   engine_failed(state, i, { a }) {
     state.inStep = false;
-    if (a[i] === 0) return;
-    state.blocks.fill({ ...FREE_BLOCK, last: i });
-    state.counts = { free: state.blocks.length, referenced: 0, cached: 0, released: 0 };
+    if (a[i]) state.blocks.forEach((block, id) => state.setBlock(id, freed(block.last)));
   },
 };
 

@@ -315,10 +315,10 @@ function lowerBound(values, length, isBefore) {
   return low;
 }
 
-/** Ids may be long: how the last part of one reads tells more than its prefix. */
+/** Ids may be long; their beginning and end tell them apart. */
 export function shortName(trace, choice) {
   const name = trace.choiceName(choice);
-  return name.length > 24 ? `…${name.slice(-20)}` : name;
+  return name.length > 16 ? `${name.slice(0, 8)}…${name.slice(-4)}` : name;
 }
 
 function line(context, x1, y1, x2, y2) {

@@ -34,7 +34,8 @@ const LOOK_AHEAD = 4_096; // events searched for what an event led to
 export function whyOf(session, i) {
   const { trace } = session;
   const event = trace.detail(i);
-  return (WHY[event.type] ?? (() => ["This page doesn’t know this type of event; its fields are shown as they are."]))(event, i, session);
+  const why = Object.hasOwn(WHY, event.type) ? WHY[event.type] : () => ["This page doesn’t know this type of event; its fields are shown as they are."];
+  return why(event, i, session);
 }
 
 const count = (n) => (Number.isFinite(n) ? n.toLocaleString("en-US") : "?");
@@ -55,8 +56,12 @@ function before(trace, i, accepts) {
   return -1;
 }
 
+/** The pool before a sequence began to give back what it holds, which is told before its preemption is. */
 function poolBefore(session, i) {
-  const { free, cached } = session.replay.stateAfter(i).counts;
+  const { trace } = session;
+  let first = i;
+  while (first > 0 && (trace.type[first - 1] === TYPE.block_released || trace.type[first - 1] === TYPE.block_freed)) first--;
+  const { free, cached } = session.replay.stateAfter(first).counts;
   return `${plural(free, "block")} ${free === 1 ? "was" : "were"} free and ${count(cached)} only cached`;
 }
 
@@ -125,7 +130,7 @@ const WHY = {
   aborted: (event) => [`Nobody wants it any more: ${words(event.reason)}. Its blocks are given back.`],
   step_started: (event) => [`A step begins with ${plural(event.num_running, "running sequence")} and ${count(event.num_waiting)} waiting.`],
   step_finished(event) {
-    const lines = [`A ${event.kind} step: ${plural(event.num_prefill_tokens, "prefill token")} and ${plural(event.num_decode_tokens, "decode token")} of ${event.token_budget.toLocaleString("en-US")} in the budget, for ${plural(event.num_seqs, "sequence")}.`];
+    const lines = [`A ${event.kind} step: ${plural(event.num_prefill_tokens, "prefill token")} and ${plural(event.num_decode_tokens, "decode token")} of ${count(event.token_budget)} in the budget, for ${plural(event.num_seqs, "sequence")}.`];
     if (event.num_recomputed_tokens) lines.push(`${plural(event.num_recomputed_tokens, "token")} were computed a second time, after a preemption.`);
     if (event.blocked_on) lines.push(`The head of the queue still waits for ${WAITED_FOR[event.blocked_on] ?? event.blocked_on}.`);
     lines.push(`Executing took ${milliseconds(event.execute_s)}, scheduling ${milliseconds(event.schedule_s)}, sampling ${milliseconds(event.sample_s)}, updating ${milliseconds(event.update_s)}.`);
