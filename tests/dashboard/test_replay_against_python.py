@@ -20,7 +20,12 @@ from tests.support.workload import run_engine
 
 TELL = Path(__file__).resolve().parent / "js" / "replay" / "tell.mjs"
 POOL = {"block_size": 4, "num_blocks": 24, "max_num_seqs": 6, "max_num_batched_tokens": 24}
-NOT_KEPT = {"blocks": ("block_hash", "last_t"), "requests": ("arrived_seq", "arrived_t", "arrived_step", "arrival", "max_tokens", "n", "priority", "salted")}  # fmt: skip
+NOT_KEPT = {
+    "blocks": ("block_hash", "last_t"),
+    "requests": (
+        "arrived_seq", "arrived_t", "arrived_step", "arrival", "max_tokens", "n", "priority", "salted",
+    ),
+}  # fmt: skip
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 
@@ -74,14 +79,18 @@ def test_state_at_any_event_is_the_engine_mirrors(tmp_path: Path, events: list[E
 def test_state_of_a_trace_that_begins_with_a_snapshot_is_the_engine_mirrors(
     tmp_path: Path, events: list[Event]
 ) -> None:
-    first = next(event.seq for event in events if event.seq > len(events) // 2 and event.step > events[event.seq - 2].step)
+    first = next(
+        event.seq for event in events if event.seq > len(events) // 2 and event.step > events[event.seq - 2].step
+    )
     mirror = EngineMirror()
     mirror.apply(events[: first - 1])
     path = tmp_path / "ring.jsonl"
     with TraceWriter(path, header(**POOL, num_dropped_events=first - 1), snapshot_of(mirror)) as writer:
         writer.write(events[first - 1 :])
     seqs = sorted(random.Random(2).sample(range(first, len(events) + 1), 30))
-    for ours, theirs in zip(tell(path, seqs)["snapshots"], snapshots_at(events[first - 1 :], seqs, mirror), strict=True):
+    for ours, theirs in zip(
+        tell(path, seqs)["snapshots"], snapshots_at(events[first - 1 :], seqs, mirror), strict=True
+    ):
         for block, mirrored in zip(ours["blocks"], theirs["blocks"], strict=True):
             assert block.get("last_seq", mirrored["last_seq"]) == mirrored.pop("last_seq")
             assert block.pop("last_seq", 0) >= 0

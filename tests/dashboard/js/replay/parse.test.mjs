@@ -118,7 +118,7 @@ function mutated(bytes, random) {
 test("mutated_traces_are_refused_in_one_line_or_shown_and_never_break_the_page", () => {
   const random = randomOf(77);
   let numShown = 0;
-  for (let round = 0; round < 1500; round++) {
+  for (let round = 0; round < 600; round++) {
     const bytes = mutated(fileOf(anyEvents(round % 7, 25)), random);
     let trace;
     try {
@@ -141,5 +141,5 @@ test("mutated_traces_are_refused_in_one_line_or_shown_and_never_break_the_page",
     for (let x = -1; x < 5; x += 0.3) session.seekPlace(x);
     JSON.stringify(perfettoOf(trace));
   }
-  assert.ok(numShown > 100, `only ${numShown} were shown`);
+  assert.ok(numShown > 40, `only ${numShown} were shown`);
 });
