@@ -1,18 +1,11 @@
 /** The Live tab: tiles, charts over one time axis, pause. */
 
-import { Chart } from "./chart.js";
-import { Columns } from "./columns.js";
-import { Cursor } from "./cursor.js";
-import { toCurl } from "./curl.js";
-import { setText } from "./dom.js";
-import { durationText, number } from "./format.js";
+import { Chart } from "../chart.js";
+import { Cursor } from "../cursor.js";
+import { toCurl } from "../curl.js";
+import { setText } from "../dom.js";
+import { durationText, number } from "../format.js";
 import { Tiles } from "./tiles.js";
-
-const CAPACITY = 3600;
-const COLUMNS = [
-  "t", "generated_tokens", "prefill_tokens", "running", "waiting", "kv_referenced", "kv_cached", "kv_free",
-  "batch_prefill", "batch_decode", "ttft_p50_ms", "ttft_p90_ms", "ttft_p99_ms", "itl_p50_ms", "itl_p99_ms",
-];
 
 const CHARTS = {
   throughput: {
@@ -65,9 +58,13 @@ const CHARTS = {
   },
 };
 
-export class LiveTab {
-  constructor(root) {
-    this._columns = new Columns(COLUMNS, CAPACITY);
+export function create(panel, page) {
+  return new LiveTab(panel, page.history);
+}
+
+class LiveTab {
+  constructor(root, history) {
+    this._columns = history;
     this._cursor = new Cursor();
     this._tiles = new Tiles(root);
     this._charts = [...root.querySelectorAll("[data-chart]")].map(
@@ -78,14 +75,17 @@ export class LiveTab {
     this._idle = root.querySelector("#idle");
     this._pausedAt = null;
     this._numNew = 0;
-    this._shown = true;
+    this._shown = false;
+    this._seen = history.lastTime();
     this._drawPending = false;
     this._listen(root);
   }
 
   frame(frame) {
     if (!frame.connected) return;
-    this._numNew += this._columns.append(frame.stats.history);
+    const newest = this._columns.lastTime();
+    this._numNew += this._columns.length - this._columns.lowerBound(this._seen + 0.5);
+    this._seen = newest;
     if (this._pausedAt === null) {
       this._numNew = 0;
       this._tiles.show(frame.stats);
@@ -95,10 +95,18 @@ export class LiveTab {
     this._draw();
   }
 
-  /** Drawing costs nothing while the tab is hidden. */
-  shown(shown) {
-    this._shown = shown;
+  show() {
+    this._shown = true;
     this._draw();
+  }
+
+  /** Drawing costs nothing while the tab is hidden. */
+  hide() {
+    this._shown = false;
+  }
+
+  key(event) {
+    if (event.key.toLowerCase() === "l") this.togglePause();
   }
 
   togglePause() {
@@ -134,7 +142,7 @@ export class LiveTab {
   model(name) {
     const { serviceUrl, needsKey } = document.body.dataset;
     const body = { model: name, stream: true, messages: [{ role: "user", content: "Why is glass clear?" }] };
-    const curl = toCurl(`${serviceUrl}/v1/chat/completions`, body, { needsKey: needsKey === "true", indent: 0 });
+    const curl = toCurl(`${serviceUrl}/v1/chat/completions`, body, { keyVariable: needsKey === "true" ? "PELLUCID_API_KEY" : "", indent: 0 });
     setText(this._idle.querySelector("#curl"), curl);
   }
 

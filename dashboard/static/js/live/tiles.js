@@ -1,7 +1,7 @@
 /** The numbers on top of the Live tab. */
 
-import { setText } from "./dom.js";
-import { count, duration, MISSING, number, percent } from "./format.js";
+import { setText } from "../dom.js";
+import { count, duration, MISSING, number, percent } from "../format.js";
 
 const WAITS_FOR = {
   kv_blocks: "for KV blocks",
