@@ -123,7 +123,7 @@ def test_stop_ends_the_stream_here_and_upstream(page: Page) -> None:
     page.find("#max_tokens").clear()
     ask(page, "forever")
     page.wait(lambda: len(page.text(".message.assistant .text")) > 20, "nothing streams")
-    page.find("#stop").click()
+    page.find("#stop-answer").click()
     page.wait_text(".message.assistant", "Stopped.")
     assert page.stub.left.wait(5), "the service still generates"
     length = len(page.text(".message.assistant .text"))
