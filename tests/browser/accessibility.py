@@ -13,8 +13,8 @@ PRESSES = 30  # of Tab in one go
 MAX_PRESSES = 300
 
 _RUN = """
-const done = arguments[arguments.length - 1];
-axe.run(document, {resultTypes: ['violations']}).then(
+const [within, done] = arguments;
+axe.run(within, {resultTypes: ['violations']}).then(
   (result) => done(result.violations.map(({id, help, nodes}) => ({
     id, help, nodes: nodes.slice(0, 4).map(({html, failureSummary}) => `${html.slice(0, 160)} :: ${failureSummary}`),
   }))),
@@ -40,11 +40,11 @@ return [...document.querySelectorAll(usable)]
 """
 
 
-def violations(page: Page) -> list[dict[str, Any]]:
-    """Return what axe-core finds wrong with the page as it is."""
+def violations(page: Page, within: str = "html") -> list[dict[str, Any]]:
+    """Return what axe-core finds wrong with the page as it is, or with a part of it."""
     if not page.run("return Boolean(window.axe)"):
         page.run(AXE)
-    found: list[dict[str, Any]] = page.browser.execute_async_script(_RUN)  # type: ignore[no-untyped-call]
+    found: list[dict[str, Any]] = page.browser.execute_async_script(_RUN, within)  # type: ignore[no-untyped-call]
     return found
 
 
