@@ -169,7 +169,7 @@ def test_damaged_and_hostile_files_give_one_message_and_leave_the_page_whole(bro
         page.wait_text("[data-part=status]", "Live")
         for content, message in (
             ("not a trace", "line 1: not JSON"),
-            ("\n".join([lines[0], *lines[5:40]]) + "\n" + lines[2], "`seq` must be gapless"),
+            ("\n".join([lines[0], *lines[5:40], lines[2], ""]), "`seq` must be gapless"),
         ):
             browser.execute_script(DROP, content, "broken.jsonl")  # type: ignore[no-untyped-call]
             page.wait_text("[data-part=failure]", message)
