@@ -14,7 +14,7 @@ TEMPLATES = HERE.parents[1] / "dashboard" / "templates"
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_modules_pass_their_node_tests() -> None:
-    files = sorted(str(path) for path in (HERE / "js").glob("*.test.mjs"))
+    files = sorted(str(path) for path in (HERE / "js").rglob("*.test.mjs"))
     done = subprocess.run(["node", "--test", *files], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "# fail 0" in done.stdout or "fail 0" in done.stdout

@@ -1,17 +1,23 @@
 """The dashboard's server against a stand-in service, over real sockets."""
 
+import asyncio
 import json
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
 
+from dashboard.forwarded import FORWARDED
 from dashboard.server import create_app
+from dashboard.tabs import ALL_TABS
 from tests.support.loopback import serving
 from tests.support.stub_service import MODEL, Stub
 
+HERE = Path(__file__).resolve().parent
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True}
 
 
@@ -31,6 +37,11 @@ def dashboard_of(service_url: str, **options: object) -> Iterator[httpx.Client]:
 def client(stub: Stub) -> Iterator[httpx.Client]:
     with serving(stub.app()) as service_url, dashboard_of(service_url) as client:
         yield client
+
+
+async def nothing() -> AsyncIterator[bytes]:
+    """A body that has to be streamed, and is empty."""
+    yield b""
 
 
 def frames(response: httpx.Response) -> Iterator[dict[str, object]]:
@@ -60,6 +71,90 @@ def test_proxy_forwards_the_listed_routes(client: httpx.Client) -> None:
     assert {path: client.get(f"/api{path}").status_code for path in paths} == dict.fromkeys(paths, 200)
 
 
+def test_proxy_forwards_every_route_of_the_list_with_its_ids_and_query() -> None:
+    asked: list[tuple[str, str]] = []
+
+    def upstream(request: httpx.Request) -> httpx.Response:
+        asked.append((request.method, request.url.raw_path.decode()))
+        return httpx.Response(200, content=nothing())
+
+    with dashboard_of("http://service", transport=httpx.MockTransport(upstream)) as client:
+        for each in FORWARDED:
+            path = each.path.replace("{request_id}", "req-1.a:b_c-0").replace("{trace_id}", "0af7651916cd43dd")
+            body = {"json": {}} if each.method == "POST" else {}
+            assert client.request(each.method, f"/api{path}", params={"since": 3}, **body).status_code == 200  # type: ignore[arg-type]
+            assert asked.pop() == (each.method, f"{path}?since=3")
+
+
+@pytest.mark.parametrize(
+    "segment", ["%2e%2e", "%2e", "..%2fconfig", "a%2fb", "a%3fb=1", "a%23b", "%20", "a%00", "-", "x" * 200]
+)
+def test_proxy_takes_no_segment_for_an_id_that_a_url_could_read_otherwise(segment: str) -> None:
+    asked: list[str] = []
+
+    def upstream(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.raw_path.decode())
+        return httpx.Response(200, json={})
+
+    with dashboard_of("http://service", transport=httpx.MockTransport(upstream)) as client:
+        url = httpx.URL(client.base_url).copy_with(raw_path=f"/api/telemetry/requests/{segment}".encode())
+        assert client.get(url).status_code == 404
+        assert client.post(f"/api/telemetry/requests/{segment}/cancel", json={}).status_code == 404
+    assert asked == []
+
+
+def test_big_answer_is_passed_on_as_it_comes_with_its_file_name() -> None:
+    gate = threading.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b'{"schema": "pellucid-trace"}\n'
+        await asyncio.to_thread(gate.wait, 5)
+        yield b"{}\n"
+
+    headers = {"content-type": "application/x-ndjson", "content-disposition": 'attachment; filename="t.jsonl"'}
+    upstream = httpx.MockTransport(lambda request: httpx.Response(200, headers=headers, content=body()))
+    with (
+        dashboard_of("http://service", transport=upstream) as client,
+        client.stream("GET", "/api/telemetry/kv/trace") as answer,
+    ):
+        chunks = answer.iter_raw()
+        first = next(chunks)
+        gate.set()
+        assert first + b"".join(chunks) == b'{"schema": "pellucid-trace"}\n{}\n'
+        assert answer.headers["content-disposition"] == headers["content-disposition"]
+
+
+@pytest.mark.parametrize("content_type", ["application/x-ndjson", "text/event-stream"])
+def test_answer_that_breaks_off_never_looks_complete(content_type: str) -> None:
+    async def body() -> AsyncIterator[bytes]:
+        yield b"id: a:1\ndata: []\n\n"
+        raise httpx.ReadError("reset")
+
+    headers = {"content-type": content_type}
+    upstream = httpx.MockTransport(lambda request: httpx.Response(200, headers=headers, content=body()))
+    with (
+        dashboard_of("http://service", transport=upstream) as client,
+        client.stream("GET", "/api/telemetry/kv/live") as answer,
+    ):
+        if content_type == "text/event-stream":
+            assert b'"service_unavailable"' in b"".join(answer.iter_raw())
+        else:
+            with pytest.raises(httpx.RemoteProtocolError):
+                b"".join(answer.iter_raw())
+
+
+def test_place_in_a_stream_of_events_goes_upstream() -> None:
+    seen: list[str | None] = []
+
+    def upstream(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers.get("last-event-id"))
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=nothing())
+
+    with dashboard_of("http://service", transport=httpx.MockTransport(upstream)) as client:
+        client.get("/api/telemetry/kv/live", headers={"last-event-id": "life-1:7"})
+    assert seen == ["life-1:7"]
+
+
 def test_proxy_forwards_nothing_else(client: httpx.Client) -> None:
     for path in (
         "/api/secret", "/api//secret", "/api/stats/../secret", "/api/http://127.0.0.1/secret", "/api/%2e%2e/secret",
@@ -68,6 +163,17 @@ def test_proxy_forwards_nothing_else(client: httpx.Client) -> None:
         answer = client.get(path)
         assert "not for the dashboard" not in answer.text, path
         assert answer.status_code in (404, 405, 307), path
+
+
+def test_page_has_the_tabs_whose_panels_are_there_in_their_order(client: httpx.Client) -> None:
+    shown = re.findall(r'role="tab" id="tab-(\w+)"', client.get("/").text)
+    templates = HERE.parents[1] / "dashboard" / "templates"
+    assert shown == [tab.name for tab in ALL_TABS if (templates / f"{tab.name}.html").is_file()]
+    assert shown[0] == "live"
+    for name in shown:
+        assert client.get(f"/static/js/{name}/tab.js").status_code == 200, name
+    for stylesheet in re.findall(r'href="(static/css/[^"]+)"', client.get("/").text):
+        assert client.get(f"/{stylesheet}").status_code == 200, stylesheet
 
 
 def test_proxy_keeps_the_query_of_a_get(client: httpx.Client) -> None:

@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { count, durationText, number, percent } from "../../../dashboard/static/js/format.js";
 import { timeTicks, valueTicks } from "../../../dashboard/static/js/scale.js";
-import { tileTexts } from "../../../dashboard/static/js/tiles.js";
+import { tileTexts } from "../../../dashboard/static/js/live/tiles.js";
 
 test("missing_numbers_are_a_dash_never_zero_or_nan", () => {
   for (const missing of [null, undefined, NaN]) {
