@@ -8,8 +8,8 @@ from selenium.webdriver import Chrome
 
 from dashboard.server import HERE, create_app
 from dashboard.tabs import Tab, built_tabs
-from tests.browser.accessibility import unreached_by_keyboard, violations
 from tests.browser.conftest import Page
+from tests.browser.keyboard import unreached_by_keyboard
 from tests.support.loopback import serving
 from tests.support.stub_service import Stub
 
@@ -58,7 +58,7 @@ def test_tab_is_accessible_and_fits_in_both_schemes_and_widths(watched: Page, ta
             assert watched.browser.save_screenshot(str(SCREENSHOTS / f"{tab.name}-{width}-{scheme}.png"))
             assert watched.run(_TOO_WIDE) == 0, f"too wide at {width}"
             if (width, scheme) != (390, "dark"):  # what the widths and the schemes differ in is seen by then
-                assert violations(watched) == [], f"at {width}, {scheme}"
+                assert watched.violations() == [], f"at {width}, {scheme}"
     assert watched.console() == []
 
 
@@ -84,4 +84,4 @@ def test_charts_of_live_can_be_read_as_tables(watched: Page) -> None:
         button.click()
         assert button.get_attribute("aria-expanded") == "true"
         assert len(figure.find_elements("css selector", ".chart-table tbody tr")) > 5, figure.text
-    assert violations(watched, "figure[data-chart=time]") == []
+    assert watched.violations("figure[data-chart=time]") == []

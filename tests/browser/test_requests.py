@@ -8,7 +8,6 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 from dashboard.server import create_app
-from tests.browser.accessibility import violations
 from tests.browser.conftest import Page
 from tests.support.loopback import serving
 from tests.support.stub_service import Stub
@@ -60,7 +59,7 @@ def test_request_opens_beside_the_table_and_its_shares_are_a_hundred_percent(req
     assert {"queued", "prefill 1", "decode"} <= {item.text for item in requests.all(".waterfall .name")}
     assert f"id={request_id}" in requests.browser.current_url
     assert "TTFT" in requests.text("[data-badge=ttft]")
-    assert violations(requests) == []
+    assert requests.violations() == []
     requests.browser.refresh()
     requests.wait_text("#request-title", request_id)
     requests.find("#request-close").click()
