@@ -28,6 +28,9 @@ TOOLS = {
     "curl": ("curl", "the README's own command line"),
     "gcc": ("gcc", "the C client"),
     "make": ("make", "the C client"),
+    "javac": ("javac", "the Java client"),
+    "mcs": ("mcs", "the C# client"),
+    "mono": ("mono", "the C# client"),
     "prometheus": ("prometheus", "the stack scraped for real"),
     "promtool": ("promtool", "the tests of rules and alerts"),
 }
