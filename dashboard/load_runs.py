@@ -110,7 +110,7 @@ class LoadRuns:
     async def watch(self, run_id: str) -> AsyncGenerator[bytes, None]:
         """Yield server-sent events of a load until it is over: `run` when its record changed, `snapshot` as they come.
 
-        A watcher who joins late gets the snapshots so far first.
+        A watcher who joins late gets the snapshots so far first; the last event is the record of the load that is over.
         """
         yield b"retry: 1000\n\n"
         running = self._running
@@ -119,18 +119,17 @@ class LoadRuns:
                 yield _event("run", record.outline())
             return
         seen, shown = 0, None
-        while True:
-            changed = running.changed
-            if running.record is not shown:
-                shown = running.record
-                yield _event("run", shown.outline())
+        while shown is None or shown.state == "running":
+            changed, record = running.changed, running.record
             for each in running.after(seen):
                 seen = each.number
                 age_s = asyncio.get_running_loop().time() - each.taken
                 yield _event("snapshot", {"part": each.part, "age_s": age_s, "snapshot": each.snapshot})
-            if running.record.state != "running" and running.record is shown:
-                return
-            await changed.wait()
+            if record is not shown:
+                shown = record
+                yield _event("run", shown.outline())
+            else:
+                await changed.wait()
 
     async def _run(self, running: "_Running", trace: str) -> None:
         with tempfile.TemporaryDirectory(prefix="pellucid-load-") as directory:

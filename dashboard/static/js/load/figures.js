@@ -16,7 +16,7 @@ export function columnsOf(records) {
   );
 }
 
-const perSecond = (pick) => (stage) => `${number(pick(stage))} /s`;
+const perSecond = (pick) => (stage) => withUnit(number(pick(stage)), "/s");
 const tail = (metric, q) => (stage) => durationText(stage.metrics[metric]?.[q]);
 const samples = (metric) => (stage) => count(stage.metrics[metric]?.count);
 
@@ -93,7 +93,10 @@ export function attainmentText({ attainment }) {
   return `${percent(attainment.ratio)} % (${percent(attainment.low)}–${percent(attainment.high)}), ${attainment.good} of ${attainment.total}`;
 }
 
-const withUnit = (text, unit) => (text === MISSING ? text : `${text} ${unit}`);
+/** A missing number has no unit. */
+export function withUnit(text, unit) {
+  return text === MISSING ? text : `${text} ${unit}`;
+}
 
 const DUELS = [
   ["output tok/s", (stage) => stage.rates.output_tokens, number, 1],
@@ -118,15 +121,17 @@ export function duel(record) {
   });
 }
 
-/** A difference is only called one when every round agrees, and when there is more than one. */
+const SAME = 1.02; // a smaller factor is nothing to tell
+
+/** A difference is only called one when every round agrees; how often chance alone would make them agree is said too. */
 function verdict([a, b], better, rounds) {
   if ([...a, ...b].includes(null)) return "too few samples";
   const signs = a.map((value, round) => Math.sign(value - b[round]) * better);
-  const factor = (x, y) => `${number(Math.max(x, y) / Math.max(1e-12, Math.min(x, y)))} ×`;
   const middle = (values) => [...values].sort((x, y) => x - y)[Math.floor((values.length - 1) / 2)];
-  if (signs.every((sign) => sign === signs[0]) && signs[0] !== 0) {
-    const text = `${signs[0] > 0 ? "A" : "B"} better in ${rounds === 1 ? "the one round" : `all ${rounds} rounds`}, ${factor(middle(a), middle(b))}`;
-    return rounds === 1 ? `${text} (one round proves little)` : text;
-  }
-  return "no clear difference";
+  const [low, high] = [middle(a), middle(b)].sort((x, y) => x - y);
+  const factor = high / Math.max(1e-12, low);
+  if (!signs[0] || signs.some((sign) => sign !== signs[0]) || factor < SAME) return "no clear difference";
+  const winner = signs[0] > 0 ? "A" : "B";
+  const chance = `chance alone: ${percent(2 ** (1 - rounds))} %`;
+  return `${winner} better in ${rounds === 1 ? "the one round" : `all ${rounds} rounds`}, ${number(factor)} × (${chance})`;
 }

@@ -5,6 +5,7 @@ import { Columns } from "../columns.js";
 import { Cursor } from "../cursor.js";
 import { setText } from "../dom.js";
 import { count, durationText, number } from "../format.js";
+import { withUnit } from "./figures.js";
 
 const CAPACITY = 3600;
 const NAMES = [
@@ -14,7 +15,7 @@ const NAMES = [
 
 const CHARTS = {
   rates: {
-    format: (value) => `${number(value)} /s`,
+    format: (value) => withUnit(number(value), "/s"),
     axisFormat: number,
     series: [
       { key: "rate_asked", label: "asked", color: "--axis", dashed: true },
@@ -29,7 +30,7 @@ const CHARTS = {
       { key: "waiting", label: "waiting for a connection", color: "--waiting", dashed: true },
     ],
   },
-  tokens: { format: (value) => `${number(value)} tok/s`, axisFormat: number, series: [{ key: "output_tokens_per_s", label: "output", color: "--decode", filled: true }] },
+  tokens: { format: (value) => withUnit(number(value), "tok/s"), axisFormat: number, series: [{ key: "output_tokens_per_s", label: "output", color: "--decode", filled: true }] },
   latency: {
     format: durationText,
     series: [

@@ -8,7 +8,7 @@
 export function buildOrder(form, { sides, trace, seed }) {
   const plan = {
     arrivals: arrivals(form),
-    duration_s: number(form.duration_s) ?? 0,
+    duration_s: form.kind === "replay" ? 0 : number(form.duration_s) ?? 0, // a trace ends by itself
     num_requests: number(form.num_requests) ?? 0,
     warm_up_s: number(form.warm_up_s) ?? 0,
     seed: number(form.seed) ?? seed,

@@ -5,6 +5,8 @@ import { number } from "../format.js";
 import { columnsOf, duel, SECTIONS } from "./figures.js";
 import { sweepChart } from "./sweep_chart.js";
 
+const MAX_OPEN = 4;
+
 /** @param {HTMLElement} root emptied and filled @param {object[]} records those to compare, in order */
 export function showResults(root, records) {
   const columns = columnsOf(records);
@@ -50,10 +52,12 @@ function sweepNodes(record) {
 }
 
 function cautionNodes(records) {
-  return records.flatMap((record) => {
+  const nodes = records.flatMap((record) => {
     const texts = record.parts.flatMap(({ cautions, side, round }) => cautions.map((text) => `${record.sides[side].target}${record.rounds > 1 ? `, round ${round + 1}` : ""}: ${text}`));
     const errors = record.parts.flatMap(({ result }) => result.stages.flatMap(({ errors: found }) => Object.entries(found).map(([text, times]) => `${times} × ${text}`)));
     const failure = record.error ? [el("p", { class: "failure" }, `${record.label || record.id}: ${record.error}`)] : [];
     return [...failure, ...texts.map((text) => el("p", { class: "caution" }, text)), ...errors.map((text) => el("p", { class: "failure" }, text))];
   });
+  if (nodes.length <= MAX_OPEN) return nodes;
+  return [...nodes.slice(0, MAX_OPEN), el("details", {}, el("summary", {}, `${nodes.length - MAX_OPEN} more remarks`), ...nodes.slice(MAX_OPEN))];
 }
