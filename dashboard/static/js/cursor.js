@@ -21,7 +21,7 @@ export class Cursor extends EventTarget {
 
   /** A range was chosen. Event: `range`, with it as the detail. */
   choose(range) {
-    this.range = null;
+    this.drag(null);
     this.dispatchEvent(new CustomEvent("range", { detail: range }));
   }
 }
