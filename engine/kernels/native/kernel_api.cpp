@@ -21,24 +21,25 @@ const KernelTable& kernels_of(const char* instruction_set) {
   return *kernels;
 }
 
-std::unique_ptr<OwnedMatrix> packed(const char* encoding, const uint8_t* weights, int num_outputs, int num_inputs) {
+std::unique_ptr<OwnedMatrix> packed(const KernelTable& kernels, const char* encoding, const uint8_t* weights, int num_outputs, int num_inputs) {
   auto matrix = std::make_unique<OwnedMatrix>();
-  allocate_matrix(*matrix, format_of(encoding, num_inputs), num_outputs, num_inputs);
+  allocate_matrix(*matrix, format_of(encoding, num_inputs), kernels.order, num_outputs, num_inputs);
   pack_rows(*matrix, encoding, weights, 0, num_outputs);
   return matrix;
 }
 
 void multiply(const KernelTable& kernels, const PackedMatrix& matrix, const float* x, int num_rows, float* y) {
   const int panels = num_panels(matrix), num_inputs = matrix.num_inputs;
-  if (is_float(matrix.format)) {
+  if (takes_float_rows(matrix)) {
     kernels.matmul_float(matrix, x, num_rows, 0, panels, y, matrix.num_outputs);
     return;
   }
-  const OwnedRows rows(num_rows, num_inputs);
+  if (matrix.order != kernels.order) throw std::invalid_argument("the matrix was packed for other kernels");
+  const OwnedRows rows(kernels.order, num_rows, num_inputs);
   for (int64_t row = 0; row < num_rows; ++row) {
-    kernels.quantize_row(x + row * num_inputs, num_inputs, rows.view, int(row));
+    kernels.round_row(x + row * num_inputs, num_inputs, rows.view, int(row));
   }
-  kernels.matmul_quantized(matrix, rows.view, num_rows, 0, panels, y, matrix.num_outputs);
+  kernels.matmul_rounded(matrix, rows.view, num_rows, 0, panels, y, matrix.num_outputs);
 }
 
 // The paged cache of one sequence.
@@ -78,14 +79,14 @@ int32_t pellucid_matmul(const char* instruction_set, const char* encoding, const
                         int32_t num_inputs, const float* x, int32_t num_rows, float* y, char* message, int32_t size) {
   return guarded(message, size, [&] {
     const KernelTable& kernels = kernels_of(instruction_set);
-    multiply(kernels, packed(encoding, weights, num_outputs, num_inputs)->view, x, num_rows, y);
+    multiply(kernels, packed(kernels, encoding, weights, num_outputs, num_inputs)->view, x, num_rows, y);
   });
 }
 
-int32_t pellucid_unpack(const char* encoding, const uint8_t* weights, int32_t num_outputs, int32_t num_inputs,
-                        float* out, char* message, int32_t size) {
+int32_t pellucid_unpack(const char* instruction_set, const char* encoding, const uint8_t* weights, int32_t num_outputs,
+                        int32_t num_inputs, float* out, char* message, int32_t size) {
   return guarded(message, size, [&] {
-    const auto matrix = packed(encoding, weights, num_outputs, num_inputs);
+    const auto matrix = packed(kernels_of(instruction_set), encoding, weights, num_outputs, num_inputs);
     for (int output = 0; output < num_outputs; ++output) {
       unpack_row(matrix->view, output, out + int64_t(output) * num_inputs);
     }
@@ -95,8 +96,10 @@ int32_t pellucid_unpack(const char* encoding, const uint8_t* weights, int32_t nu
 int32_t pellucid_quantize_row(const char* instruction_set, const float* x, int32_t num_inputs, int8_t* values,
                               float* scales, float* sums, char* message, int32_t size) {
   return guarded(message, size, [&] {
-    const OwnedRows rows(1, num_inputs);
-    kernels_of(instruction_set).quantize_row(x, num_inputs, rows.view, 0);
+    const KernelTable& kernels = kernels_of(instruction_set);
+    if (kernels.order != PanelOrder::kQuads) throw std::invalid_argument("these kernels don't round rows to 8 bits");
+    const OwnedRows rows(kernels.order, 1, num_inputs);
+    kernels.round_row(x, num_inputs, rows.view, 0);
     for (int i = 0; i < num_inputs; ++i) values[i] = rows.view.values[i / kBlock * kBlock * kRowGroup + i % kBlock];
     for (int b = 0; b < num_inputs / kBlock; ++b) {
       scales[b] = rows.view.scales[b * kRowGroup];
@@ -215,10 +218,11 @@ int32_t pellucid_sequence_attention(const char* instruction_set, int64_t cache, 
   });
 }
 
-int32_t pellucid_pack_matrix(const char* encoding, const uint8_t* weights, int32_t num_outputs, int32_t num_inputs,
-                             int64_t* matrix, char* message, int32_t size) {
+int32_t pellucid_pack_matrix(const char* instruction_set, const char* encoding, const uint8_t* weights,
+                             int32_t num_outputs, int32_t num_inputs, int64_t* matrix, char* message, int32_t size) {
   return guarded(message, size, [&] {
-    *matrix = reinterpret_cast<int64_t>(packed(encoding, weights, num_outputs, num_inputs).release());
+    auto made = packed(kernels_of(instruction_set), encoding, weights, num_outputs, num_inputs);
+    *matrix = reinterpret_cast<int64_t>(made.release());
   });
 }
 
