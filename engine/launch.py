@@ -10,6 +10,8 @@ from typing import Protocol
 from engine.clock import Clock
 from engine.serving import BuildCore, serve
 
+ENGINE_MODULE = "engine.process"
+
 
 class EngineHandle(Protocol):
     """One started engine."""
@@ -32,13 +34,17 @@ Launcher = Callable[[], EngineHandle]
 
 
 class EngineProcess:
-    """An engine in a process of its own; see engine/process.py for what it does."""
+    """An engine in a process of its own; see engine/process.py for what it does.
 
-    def __init__(self) -> None:
+    Args:
+        module: what Python runs there with `--fd N`: the engine, or a stand-in that calls `engine.process.main`.
+    """
+
+    def __init__(self, module: str = ENGINE_MODULE) -> None:
         self.sock, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "engine.process", "--fd", str(theirs.fileno())],
+                [sys.executable, "-m", module, "--fd", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # a terminal's Ctrl-C goes to the service, which drains
@@ -91,6 +97,11 @@ class EngineThread:
 def launch_process() -> EngineHandle:
     """Start an engine process; it waits for Configure."""
     return EngineProcess()
+
+
+def process_launcher(module: str) -> Launcher:
+    """Return a launcher of processes that run another module than the engine's own; see EngineProcess."""
+    return lambda: EngineProcess(module)
 
 
 def thread_launcher(build: BuildCore, *, clock: Clock) -> Launcher:

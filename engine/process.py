@@ -20,7 +20,7 @@ from engine.engine_loop import SteppableCore
 from engine.garbage import settle_garbage_collector
 from engine.messages import EngineInfo
 from engine.process_environment import set_compute_threads, wait_without_spinning
-from engine.serving import Progress, serve
+from engine.serving import BuildCore, Progress, serve
 
 EXIT_ORPHANED = 3
 
@@ -45,7 +45,8 @@ def _exit_with_parent(fd: int, has_ended: threading.Event) -> None:
         os._exit(EXIT_ORPHANED)
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], *, build: BuildCore = build_real_core) -> int:
+    """Live one engine life on the descriptor that the arguments name; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m engine.process", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="descriptor of a connected stream socket")
     fd = parser.parse_args(arguments).fd
@@ -57,7 +58,7 @@ def main(arguments: list[str]) -> int:
     threading.Thread(target=_exit_with_parent, args=(fd, has_ended), name="exit-with-parent", daemon=True).start()
     with socket.socket(fileno=fd) as sock:
         try:
-            return serve(sock, build=build_real_core, clock=SystemClock())
+            return serve(sock, build=build, clock=SystemClock())
         finally:
             has_ended.set()  # before the socket is closed: the parent then closes its end, and the exit code is ours
 

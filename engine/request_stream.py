@@ -1,4 +1,8 @@
-"""The outputs of one request on their way from the engine's messages to their one consumer."""
+"""The outputs of one request on their way from the engine's messages to their one consumer.
+
+A consumer either waits (`async for`) or is called (`listen`, then `take_now`): being called costs no task switch for
+each token.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -23,6 +27,19 @@ class RequestStream:
         self._pending: list[ChoiceOutput] = []
         self._error: PellucidError | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._on_ready: Callable[[], None] | None = None
+
+    def listen(self, on_ready: Callable[[], None] | None) -> None:
+        """Call `on_ready` from now on whenever a message has brought something, or the stream has failed.
+
+        It is called between other requests' outputs, so it must not raise. None ends it.
+        """
+        self._on_ready = on_ready
+
+    def notify(self) -> None:
+        """Call the listener: everything that one message brought has been put in."""
+        if self._on_ready is not None:
+            self._on_ready()
 
     @property
     def is_complete(self) -> bool:
@@ -43,12 +60,24 @@ class RequestStream:
         """End the stream with an error, raised after what is pending has been taken."""
         self._error = error
         self._wake()
+        self.notify()
 
     def cut(self) -> None:
-        """End the stream now and drop what is pending: nobody wants it."""
+        """End the stream now and drop what is pending: nobody wants it, nobody is called any more."""
+        self._on_ready = None
         self._open_choices.clear()
         self._pending.clear()
         self._wake()
+
+    def take_now(self) -> list[ChoiceOutput]:
+        """Return all outputs that there are, at most one per choice; [] when there are none. Raises the error after."""
+        pending = self._pending
+        if not pending:
+            if self._error is not None:
+                raise self._error
+            return []
+        self._pending = []
+        return pending if len(pending) == 1 else join_outputs(pending)
 
     async def take(self) -> list[ChoiceOutput]:
         """Wait for outputs and return all there are, at most one per choice; [] at the end.
@@ -67,8 +96,7 @@ class RequestStream:
                 await self._waiter
             finally:
                 self._waiter = None
-        pending, self._pending = self._pending, []
-        return pending if len(pending) == 1 else join_outputs(pending)
+        return self.take_now()
 
     async def take_or_stop(self) -> list[ChoiceOutput]:
         """Do as take() does, but raise StopAsyncIteration at the end."""
@@ -130,10 +158,24 @@ class Generation:
     def __anext__(self) -> Coroutine[None, None, list[ChoiceOutput]]:
         return self._stream.take_or_stop()  # holds no reference to self: a cancelled `async for` lets go at once
 
+    def listen(self, on_ready: Callable[[], None]) -> None:
+        """Be called instead of waiting; see RequestStream."""
+        self._stream.listen(on_ready)
+
+    def take_now(self) -> list[ChoiceOutput]:
+        """Return what has come; see RequestStream."""
+        return self._stream.take_now()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing more can come, though something may be left to take."""
+        return self._stream.is_complete
+
     def close(self) -> None:
         """Give the request up if it is not complete; further iteration ends at once."""
         if not self._is_closed:
             self._is_closed = True
+            self._stream.listen(None)
             self._on_close()
 
     async def aclose(self) -> None:

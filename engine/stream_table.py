@@ -46,19 +46,24 @@ class StreamTable:
         return True
 
     def take(self, outputs: Iterable[ChoiceOutput], ended: Iterable[str]) -> None:
-        """Hand out one message's outputs.
+        """Hand out one message's outputs; who listens is called once, with all of them in place.
 
         Args:
             outputs: at most one per choice; those that nobody waits for are dropped and counted.
             ended: ids of the requests whose terminal event came with the same message; their streams end with it.
         """
         streams = self._streams
+        touched: dict[RequestStream, None] = {}
         for output in outputs:
             stream = streams.get(output.request_id)
             if stream is None or not stream.put(output):
                 self.num_dropped_outputs += 1
-            elif stream.is_complete:
+                continue
+            touched[stream] = None
+            if output.finish_reason and stream.is_complete:
                 self._forget(output.request_id)
+        for stream in touched:
+            stream.notify()
         for request_id in ended:
             stream = streams.get(request_id)
             if stream is not None:
@@ -67,12 +72,12 @@ class StreamTable:
 
     def fail_all(self, error: PellucidError) -> int:
         """End every stream with an error; return how many there were."""
-        num_failed = len(self._streams)
-        for stream in self._streams.values():
-            stream.fail(error)
+        streams = list(self._streams.values())
         self._streams.clear()
         self._is_empty.set()
-        return num_failed
+        for stream in streams:
+            stream.fail(error)
+        return len(streams)
 
     async def wait_empty(self) -> None:
         await self._is_empty.wait()

@@ -21,6 +21,7 @@ class _Delta(msgspec.Struct, frozen=True):
 class _Choice(msgspec.Struct, frozen=True):
     text: str | None = None
     delta: _Delta | None = None
+    finish_reason: str | None = None
     token_ids: list[int] | None = None
 
 
@@ -29,6 +30,7 @@ class _PromptDetails(msgspec.Struct, frozen=True):
 
 
 class _Usage(msgspec.Struct, frozen=True):
+    prompt_tokens: int = 0
     completion_tokens: int = 0
     prompt_tokens_details: _PromptDetails | None = None
 
@@ -49,14 +51,24 @@ class StreamClient:
         url: of the endpoint, e.g. `http://127.0.0.1:8100/v1/completions`; plain http.
         body: of every request; `prompt` is put in as token ids.
         api_key: sent as a bearer token unless empty.
+        connect_timeout_s, idle_timeout_s: for the connection, and between two pieces of an answer; None waits for ever.
     """
 
-    def __init__(self, url: str, body: dict[str, Any], *, api_key: str = "") -> None:
+    def __init__(
+        self,
+        url: str,
+        body: dict[str, Any],
+        *,
+        api_key: str = "",
+        connect_timeout_s: float | None = None,
+        idle_timeout_s: float | None = None,
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
             raise ValueError(f"`url` must be a plain http address, got {url}")
         self._host, self._port = parts.hostname, parts.port or 80
         self._body = body
+        self._connect_timeout_s, self._idle_timeout_s = connect_timeout_s, idle_timeout_s
         authorization = f"authorization: Bearer {api_key}\r\n" if api_key else ""
         self._head = (
             f"POST {parts.path or '/'} HTTP/1.1\r\nhost: {parts.netloc}\r\ncontent-type: application/json\r\n"
@@ -69,16 +81,26 @@ class StreamClient:
         A refusal, a failure in the stream and a broken connection become `record.error`. Cancelling closes the
         connection and leaves the record as it is.
         """
-        content = msgspec.json.encode({**self._body, **extra, "prompt": record.prompt, "stream": True})
+        await self.send(record, {**self._body, **extra, "prompt": record.prompt})
+
+    async def send(self, record: RequestRecord, body: dict[str, Any]) -> None:
+        """Send a whole body, made a streaming one, and fill the record in as `run` does."""
+        content = msgspec.json.encode({**body, "stream": True})
         request = f"{self._head}content-length: {len(content)}\r\n\r\n".encode() + content
         loop = asyncio.get_running_loop()
         exchange = _Exchange(request, record, loop.create_future())
         try:
-            transport, _ = await loop.create_connection(lambda: exchange, self._host, self._port)
+            async with asyncio.timeout(self._connect_timeout_s):
+                transport, _ = await loop.create_connection(lambda: exchange, self._host, self._port)
+        except TimeoutError:
+            record.error = f"no connection: none within {self._connect_timeout_s:g} s"
+            return
         except OSError as error:
             record.error = f"no connection: {error}"
             return
         try:
+            if self._idle_timeout_s is not None:
+                await exchange.wait_while_heard(self._idle_timeout_s)
             await exchange.over
         finally:
             transport.abort()
@@ -93,10 +115,18 @@ class _Exchange(asyncio.Protocol):
         self._record = record
         self._parser = httptools.HttpResponseParser(self)
         self._events = SseReader()
-        self._now = 0.0
+        self._now = time.perf_counter()
         self._refusal = b""
         self._is_done = False
         self._texts: list[str] = []
+
+    async def wait_while_heard(self, idle_timeout_s: float) -> None:
+        """Return when it is over; ends it when nothing has come for so long."""
+        while not self.over.done():
+            quiet_until = self._now + idle_timeout_s
+            await asyncio.wait([self.over], timeout=quiet_until - time.perf_counter())
+            if time.perf_counter() >= self._now + idle_timeout_s:
+                self._end(f"nothing came for {idle_timeout_s:g} s")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport) or hasattr(transport, "write")
@@ -111,6 +141,13 @@ class _Exchange(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end("" if self._is_done else f"the connection broke: {exc or 'closed early'}")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"x-request-id":
+            self._record.request_id = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self._record.status = self._parser.get_status_code()
 
     def on_body(self, body: bytes) -> None:
         if self._parser.get_status_code() != 200:
@@ -138,7 +175,10 @@ class _Exchange(asyncio.Protocol):
                 record.token_times.append(self._now)
                 self._texts.append(text)
                 record.token_ids += choice.token_ids or ()
+            if choice.finish_reason:
+                record.finished, record.finish_reason = self._now, choice.finish_reason
         if chunk.usage is not None:
+            record.num_prompt_tokens = chunk.usage.prompt_tokens
             record.num_output_tokens = chunk.usage.completion_tokens
             details = chunk.usage.prompt_tokens_details
             record.num_cached_tokens = (details.cached_tokens or 0) if details is not None else 0

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Measure this server: what batching gives (the default), its speed beside that of its peers (`--peers`), or what its
-instruments cost (`--overhead`).
+"""Measure this server: what batching gives (the default), its speed beside that of its peers (`--peers`), what its
+instruments cost (`--overhead`), or what its service's process costs (`--service`).
 
     .venv/bin/python scripts/bench.py [--json FILE]
     .venv/bin/python scripts/bench.py --peers --llama-server PATH --openvino-python PATH [--json FILE]
     .venv/bin/python scripts/bench.py --overhead [--json FILE]
+    .venv/bin/python scripts/bench.py --service [--json FILE]
 
-Each has its own options: `--help`, `--peers --help`, `--overhead --help`. Outputs are
+Each has its own options: `--help`, `--peers --help`, `--overhead --help`, `--service --help`. Outputs are
 checked before a figure is printed.
 """
 
@@ -26,6 +27,10 @@ def main() -> int:
         from scripts.serving.overhead import main as measure_overhead
 
         return measure_overhead([word for word in sys.argv[1:] if word != "--overhead"])
+    if "--service" in sys.argv[1:]:
+        from scripts.serving.service_cost import main as measure_service
+
+        return measure_service([word for word in sys.argv[1:] if word != "--service"])
     from scripts.batching import main as measure_batching
 
     return measure_batching()

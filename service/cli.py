@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from service.version import VERSION
 
-COMMANDS = ("serve", "chat", "models", "top", "trace", "kernels", "bench")
+COMMANDS = ("serve", "chat", "models", "top", "trace", "kernels", "bench", "loadtest")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,15 +1,18 @@
 """One API call while it runs: engine outputs in, deltas of its choices out, the same for streamed and whole answers.
 
 Prompt        one engine request and how its text is assembled
-Generation    merges the requests' outputs, assembles text, finds stop strings, counts usage
+Generation    takes the requests' outputs as they come, assembles text, finds stop strings, counts usage
 Delta         what one choice gained: never half a character, never part of a stop string
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
+
+import msgspec
 
 from engine.clock import Clock
 from engine.errors import InvalidRequestError, PellucidError, RequestFailedError
@@ -20,8 +23,7 @@ from service.errors import RequestCancelledError
 from service.ports import Engine, OutputStream
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(msgspec.Struct, frozen=True, gc=False):
     """What one choice gained since its last delta.
 
     Attributes:
@@ -113,7 +115,9 @@ class Generation:
         self._now = clock.now
         self._on_taken = on_taken
         self._detokenize_s = dict.fromkeys((prompt.request.request_id for prompt in prompts), 0.0)
-        self._source: OutputStream | None = None
+        self._streams: list[OutputStream] = []
+        self._arrived: dict[OutputStream, None] = {}  # in the order in which they brought something
+        self._on_ready: Callable[[], None] = _nothing
         self._choices: dict[str, list[_Choice]] = {}
         self._cached: dict[str, int] = {}
         self._num_open = 0
@@ -131,19 +135,15 @@ class Generation:
         Raises:
             EngineUnavailableError, QueueFullError: the engine doesn't take them; none stays behind.
         """
-        streams: list[OutputStream] = []
         async with AsyncExitStack() as stack:
             for prompt in self._prompts:
                 stream = self._engine.generate(prompt.request)
-                streams.append(await stack.enter_async_context(aclosing(stream)))
-            if len(streams) > 1:
-                self._source = await stack.enter_async_context(aclosing(_merged(streams)))
-            else:
-                self._source = streams[0]
+                self._streams.append(await stack.enter_async_context(aclosing(stream)))
+                stream.listen(partial(self._note, stream))
             self._exit = stack.pop_all()
 
     async def __aenter__(self) -> "Generation":
-        assert self._source is not None, "not started"
+        assert self._streams, "not started"
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -164,18 +164,39 @@ class Generation:
             cached_tokens=sum(self._cached.values()),
         )
 
-    async def deltas(self) -> AsyncGenerator[list[Delta], None]:
-        """Yield what each step added, until every choice has its finish reason."""
-        assert self._source is not None, "not entered"
-        async for outputs in self._source:
-            deltas = self._take_all(outputs)
+    def listen(self, on_ready: Callable[[], None]) -> None:
+        """Have `on_ready` called whenever `take` has something to give, or to raise. It must not raise itself."""
+        self._on_ready = on_ready
+
+    def take(self) -> list[Delta]:
+        """Return what has come of one request, [] when nothing has; raises what `deltas` raises."""
+        arrived = self._arrived
+        while arrived:
+            stream = next(iter(arrived))
+            del arrived[stream]
+            outputs = stream.take_now()
+            deltas = self._take_all(outputs) if outputs else []
             if deltas:
                 if self._on_deltas is not None:
                     self._on_deltas(deltas)
+                return deltas
+        return []
+
+    async def deltas(self) -> AsyncGenerator[list[Delta], None]:
+        """Yield what each step added, until every choice has its finish reason."""
+        something = asyncio.Event()
+        self.listen(something.set)
+        while self._num_open:
+            something.clear()
+            deltas = self.take()
+            if deltas:
                 yield deltas
-            if not self._num_open:
-                return
-        raise RequestCancelledError("the request was cancelled")
+            else:
+                await something.wait()
+
+    def _note(self, stream: OutputStream) -> None:
+        self._arrived[stream] = None
+        self._on_ready()
 
     def _take_all(self, outputs: Sequence[ChoiceOutput]) -> list[Delta]:
         """Turn what came of one request into deltas, and say when its answer is complete with them, or broken off."""
@@ -241,34 +262,17 @@ class Generation:
 
     async def _settle(self) -> None:
         """Read on until the engine has ended what stop strings ended here, so that it isn't aborted instead."""
+        self.listen(_nothing)
         try:
-            if self._source is not None:
-                async for _ in self._source:
+            for stream in self._streams:
+                async for _ in stream:
                     pass
         except PellucidError:
             return  # the answer was complete; how the engine ended after it is in its events
 
 
-async def _merged(streams: Sequence[OutputStream]) -> AsyncGenerator[list[ChoiceOutput], None]:
-    """Yield the outputs of several requests as they come; the first failure ends it."""
-    pending: dict[asyncio.Task[list[ChoiceOutput] | None], AsyncIterator[list[ChoiceOutput]]] = {}
-    try:
-        for stream in streams:
-            iterator = aiter(stream)
-            pending[asyncio.ensure_future(anext(iterator, None))] = iterator
-        while pending:
-            done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                iterator = pending.pop(task)
-                outputs = task.result()
-                if outputs is not None:
-                    pending[asyncio.ensure_future(anext(iterator, None))] = iterator
-                    yield outputs
-    finally:
-        for task in pending:
-            task.cancel()
-        if pending:
-            await asyncio.wait(pending)
+def _nothing() -> None:
+    """Stand in for a listener."""
 
 
 def _refusal_or_failure(output: ChoiceOutput) -> PellucidError:

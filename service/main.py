@@ -16,6 +16,7 @@ from engine.client import AsyncEngine
 from engine.clock import Clock, SystemClock
 from engine.config import EngineConfig
 from engine.errors import EngineUnavailableError
+from engine.launch import Launcher, launch_process
 from engine.model.catalog import CATALOG
 from engine.model.load import load_model
 from engine.text.chat_template import ChatTemplate
@@ -44,8 +45,13 @@ STAGE_POLL_S = 0.25
 log = logging.getLogger("pellucid")
 
 
-def serve(config: EngineConfig, settings: ServiceSettings) -> int:
+def serve(config: EngineConfig, settings: ServiceSettings, *, launcher: Launcher = launch_process) -> int:
     """Serve until a signal; return the exit code.
+
+    Args:
+        config: of the engine.
+        settings: of the service.
+        launcher: starts the engine.
 
     Raises:
         ModelLoadError, ConfigError: the model or a setting can't be used.
@@ -60,7 +66,7 @@ def serve(config: EngineConfig, settings: ServiceSettings) -> int:
     models = _served_models(config.model, model.name, settings, clock)
     with listening_socket(settings.host, settings.port) as sock, asyncio.Runner() as runner:
         _say_where(sock, settings)
-        return runner.run(_Service(config, settings, prompts, models, clock).run(sock))
+        return runner.run(_Service(config, settings, prompts, models, clock, launcher).run(sock))
 
 
 class _Service:
@@ -73,7 +79,9 @@ class _Service:
         prompts: PromptEncoder,
         models: ServedModels,
         clock: Clock,
+        launcher: Launcher,
     ) -> None:
+        self._launcher = launcher
         self._config = config
         self._settings = settings
         self._prompts = prompts
@@ -105,7 +113,7 @@ class _Service:
         """Serve with an engine of our own; when it returns, every request has ended and been recorded."""
         settings, clock = self._settings, self._clock
         recordings = make_recordings(recorder, settings, clock=clock)
-        engine = await AsyncEngine.start(self._config, clock=clock, on_events=recorder.consume)
+        engine = await AsyncEngine.start(self._config, clock=clock, on_events=recorder.consume, launcher=self._launcher)
         recorder.follow_heartbeat(engine.heartbeat_age)
         async with engine, KernelLab() as kernel_lab:
             services = Services(

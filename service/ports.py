@@ -1,6 +1,6 @@
 """What the service needs of its neighbours, as types; the composition root brings the real ones, tests bring fakes."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from engine.client import EngineState
@@ -18,6 +18,10 @@ class OutputStream(Protocol):
     """Outputs of one request; closing it early gives the request up in the engine."""
 
     def __aiter__(self) -> AsyncIterator[list[ChoiceOutput]]: ...
+
+    def listen(self, on_ready: Callable[[], None]) -> None: ...
+
+    def take_now(self) -> list[ChoiceOutput]: ...
 
     async def aclose(self) -> None: ...
 

@@ -24,7 +24,7 @@ DONE = b"data: [DONE]\n\n"
 
 Headers = list[tuple[bytes, bytes]]
 
-_HEADERS: Headers = [
+HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
@@ -86,7 +86,7 @@ class EventStream:
         self._silence = silence
         self._clock = clock
         self._transfer = transfer
-        self._headers = [*_HEADERS, *(headers or ())]
+        self._headers = [*HEADERS, *(headers or ())]
         self._is_sending = False
         self._last_write = self._last_frame = clock.now()
 
@@ -105,7 +105,7 @@ class EventStream:
                 await asyncio.wait(tasks)
             for task in tasks:
                 if not task.cancelled():
-                    _raise_unless_gone(task.exception())
+                    raise_unless_gone(task.exception())
 
     async def _write(self, send: Send) -> None:
         async for frame in self._frames:
@@ -139,7 +139,7 @@ class EventStream:
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
-def _raise_unless_gone(error: BaseException | None) -> None:
+def raise_unless_gone(error: BaseException | None) -> None:
     """Let a failed write count as the client's leaving, as some servers raise where others say nothing."""
     if error is not None and not isinstance(error, OSError):
         raise error

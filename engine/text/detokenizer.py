@@ -24,6 +24,7 @@ class IncrementalDetokenizer:
         self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._is_between_characters = True
         self._drop_space = tokenizer.drops_leading_space and not is_continuation
 
     def push(self, token_ids: Iterable[int]) -> str:
@@ -32,14 +33,22 @@ class IncrementalDetokenizer:
 
     def push_one(self, token_id: int) -> str:
         """Return the text that this token completes, often nothing."""
-        if self._skip_special_tokens and self._tokenizer.is_special(token_id):
+        tokenizer = self._tokenizer
+        if self._skip_special_tokens and tokenizer.is_special(token_id):
             return ""
-        data = self._tokenizer.token_bytes(token_id)
+        if self._is_between_characters and not self._drop_space:
+            text = tokenizer.whole_text(token_id)
+            if text is not None:
+                return text
+        data = tokenizer.token_bytes(token_id)
         if self._drop_space and data:
             self._drop_space = False
             data = data.removeprefix(b" ")
-        return self._decoder.decode(data)
+        text = self._decoder.decode(data)
+        self._is_between_characters = not self._decoder.getstate()[0]
+        return text
 
     def finish(self) -> str:
         """Return what the unfinished bytes at the end become, and begin anew."""
+        self._is_between_characters = True
         return self._decoder.decode(b"", final=True)

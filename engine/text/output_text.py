@@ -1,15 +1,15 @@
 """TextAssembler: the text of one choice, from the ids that the engine sends."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from engine.text.detokenizer import IncrementalDetokenizer
 from engine.text.stop_strings import StopStringMatcher
 from engine.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(msgspec.Struct, frozen=True, gc=False):
     """What a batch of tokens added.
 
     Attributes:
@@ -54,7 +54,7 @@ class TextAssembler:
         self._detokenizer = IncrementalDetokenizer(
             tokenizer, skip_special_tokens=skip_special_tokens, is_continuation=is_continuation
         )
-        self._matcher = StopStringMatcher(stop, include_stop)
+        self._matcher = StopStringMatcher(stop, include_stop) if stop else None
         self._include_stop = include_stop
         self._min_tokens = min_tokens
         self._num_tokens = 0
@@ -69,6 +69,12 @@ class TextAssembler:
                 but has no text, unless stops are included.
         """
         assert not self._is_stopped, "tokens after a stop string"
+        if len(token_ids) == 1 and self._matcher is None and not ends_with_stop_token:  # nearly every call
+            offset = self._num_characters
+            text = self._detokenizer.push_one(token_ids[0])
+            self._num_tokens += 1
+            self._num_characters = offset + len(text)
+            return TextDelta(text, False, None, self._num_tokens, (offset,))
         texts: list[str] = []
         offsets: list[int] = []
         silent = len(token_ids) - 1 if ends_with_stop_token and not self._include_stop else -1
@@ -81,6 +87,9 @@ class TextAssembler:
             if not piece:
                 continue
             self._num_characters += len(piece)
+            if self._matcher is None:
+                texts.append(piece)
+                continue
             result = self._matcher.push(piece, armed=self._num_tokens > self._min_tokens)
             texts.append(result.text_to_emit)
             if result.matched is not None:
@@ -95,5 +104,7 @@ class TextAssembler:
         """
         if self._is_stopped:
             return ""
-        emitted = self._matcher.push(self._detokenizer.finish(), armed=False).text_to_emit
-        return emitted + self._matcher.finish()
+        rest = self._detokenizer.finish()
+        if self._matcher is None:
+            return rest
+        return self._matcher.push(rest, armed=False).text_to_emit + self._matcher.finish()

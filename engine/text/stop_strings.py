@@ -10,11 +10,12 @@ which is exactly what must be held back.
 from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
+
 from engine.errors import InvalidRequestError
 
 
-@dataclass(frozen=True, slots=True)
-class StopResult:
+class StopResult(msgspec.Struct, frozen=True, gc=False):
     """What one piece of text led to.
 
     Attributes:

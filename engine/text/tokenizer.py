@@ -54,6 +54,7 @@ class Tokenizer:
         self.user_defined_literals = vocabulary.user_defined_literals
         self._vocabulary = vocabulary
         self._special_ids = frozenset(vocabulary.control_literals.values())
+        self._whole_texts: dict[int, str | None] = {}  # of tokens that were asked for
         self._end = [] if vocabulary.appended_eos_id is None else [vocabulary.appended_eos_id]
 
     def encode(self, text: str, *, add_special: bool = True) -> list[int]:
@@ -103,6 +104,14 @@ class Tokenizer:
         """Return the text of one token on its own; a part of a character becomes U+FFFD."""
         return self.token_bytes(token_id).decode("utf-8", errors="replace")
 
+    def whole_text(self, token_id: int) -> str | None:
+        """Return the text of one token if its bytes are whole characters, else None; remembered."""
+        try:
+            return self._whole_texts[token_id]
+        except KeyError:
+            text = self._whole_texts[token_id] = _decoded(self.token_bytes(token_id))
+            return text
+
     def is_special(self, token_id: int) -> bool:
         return token_id in self._special_ids
 
@@ -141,6 +150,13 @@ class Tokenizer:
             elif piece:
                 ids += encode_plain(piece, at_start=at_start and i == 0)
         return ids
+
+
+def _decoded(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 @lru_cache(maxsize=64)

@@ -11,6 +11,7 @@ from engine.clock import Clock
 from engine.errors import RequestFailedError
 from observability.span_facts import HttpExchange
 from service.errors import error_response
+from service.middleware.body_send import offer_body_send
 from service.middleware.request_context import CONTEXT_KEY, RequestContext, new_context
 from service.ports import Metrics, Tracing
 
@@ -47,6 +48,7 @@ class AccessMiddleware:
             return
         context = new_context(scope, self._tracing, route=self._template(scope), arrival=self._clock.now())
         scope[CONTEXT_KEY] = context
+        offer_body_send(scope, send)
         exchange = _Exchange(send, context)
         try:
             await self._app(scope, receive, exchange.send)

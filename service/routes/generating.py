@@ -5,8 +5,7 @@ opened                         exactly one end: refused or abandoned here, or a 
 always                         permit, engine requests and stream are released before the call returns
 """
 
-import logging
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -14,12 +13,11 @@ from typing import Any, Generic, Protocol, TypeVar
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from engine.errors import InvalidRequestError, PellucidError, RequestFailedError
+from engine.errors import InvalidRequestError, PellucidError
 from engine.messages import EngineInfo
 from observability.span_facts import Answered, GenerationFacts
 from service.delivery import Delivery
 from service.disconnect import unless_disconnected
-from service.errors import encode_error
 from service.generation import Generation, Prompt
 from service.generation_facts import Message, Transcript, encode_messages, request_attributes
 from service.json_body import read_json_object
@@ -28,11 +26,11 @@ from service.protocol.answer import Answer
 from service.protocol.fields import GenerationFields
 from service.protocol.parameters import ignored_header
 from service.protocol.parse import Parsed
+from service.routes.answer_frames import AnswerFrames
 from service.services import Services
-from service.sse import EventStream, Silence, data_frame
+from service.sse import Silence
 from service.timings import timing_extras
-
-logger = logging.getLogger("pellucid.requests")
+from service.token_stream import TokenStream
 
 R = TypeVar("R", bound=GenerationFields)
 
@@ -195,45 +193,23 @@ class GeneratingRoute(Generic[R]):
     async def _stream(
         self, call: Call, generation: Generation, exchange: "_Exchange", delivery: Delivery, *, wants_timings: bool
     ) -> None:
-        settings = self._services.settings
-        stream = EventStream(
-            self._frames(call, generation, exchange.context, wants_timings=wants_timings),
+        settings, recorder = self._services.settings, self._services.recorder
+        frames = AnswerFrames(
+            call.answer,
+            generation,
+            [prompt.request.request_id for prompt in call.prompts],
+            error_id=exchange.context.request_id,
+            extras=lambda: self._extras(call, generation, wants_timings),
+            on_first_sent=recorder.sent_first,
+        )
+        stream = TokenStream(
+            frames,
             silence=Silence(settings.keep_alive_s, settings.filler_s, call.answer.filler),
             clock=self._services.clock,
             headers=exchange.headers,
             transfer=delivery,
         )
         await stream(exchange.scope, exchange.receive, exchange.send)
-
-    async def _frames(
-        self, call: Call, generation: Generation, context: RequestContext, *, wants_timings: bool
-    ) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes of a stream; a failure becomes its last frame. Code after a yield runs once it is sent."""
-        answer = call.answer
-        unsent = {prompt.request.request_id for prompt in call.prompts}
-        try:
-            opening = answer.opening()
-            if opening:
-                yield opening
-            async for deltas in generation.deltas():
-                if generation.is_complete:
-                    extras = self._extras(call, generation, wants_timings)
-                    frame = b"".join([answer.frames(delta, {}) for delta in deltas[:-1]])
-                    frame += answer.frames(deltas[-1], extras) + answer.closing(generation.usage, extras)
-                else:
-                    frame = b"".join([answer.frames(delta, {}) for delta in deltas])
-                if frame:
-                    yield frame
-                if unsent:
-                    self._sent_first(
-                        unsent, [delta.request_id for delta in deltas if delta.text or delta.finish_reason]
-                    )
-        except PellucidError as error:
-            logger.warning("request %s ended with %s: %s", context.request_id, error.error_type, error.message)
-            yield data_frame(encode_error(error, request_id=context.request_id))
-        except Exception:
-            logger.exception("request %s failed", context.request_id)
-            yield data_frame(encode_error(RequestFailedError("the server failed"), request_id=context.request_id))
 
     async def _send_whole(
         self, call: Call, generation: Generation, exchange: "_Exchange", delivery: Delivery, *, wants_timings: bool
@@ -250,12 +226,6 @@ class GeneratingRoute(Generic[R]):
         if not wants_timings:
             return {}
         return timing_extras(self._services.recorder.request(call.prompts[0].request.request_id), generation.usage)
-
-    def _sent_first(self, unsent: set[str], request_ids: Sequence[str]) -> None:
-        now = self._services.clock.now()
-        for request_id in unsent.intersection(request_ids):
-            unsent.discard(request_id)
-            self._services.recorder.sent_first(request_id, now)
 
     def _sent_last(self, request_ids: Sequence[str], t: float) -> None:
         for request_id in request_ids:
