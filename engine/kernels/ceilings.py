@@ -22,22 +22,20 @@ def read_bandwidth(library: NativeLibrary, *, threads: int, num_bytes: int = _RE
     return _measured(library, "read_bandwidth", ctypes.c_int64(num_bytes), ctypes.c_int32(threads))
 
 
-def product_peak(library: NativeLibrary, *, threads: int, instruction_set: str = "auto") -> float:
-    """Return the operations a second of products with operands in registers, best of seven passes; 0.2 s.
-
-    The products are those that the instruction set's matrix kernels use: of bfloat16 with AMX, of 8 bits elsewhere.
+def integer_peak(library: NativeLibrary, *, threads: int, instruction_set: str = "auto") -> float:
+    """Return the operations a second of 8-bit dot products with operands in registers, best of seven passes; 0.2 s.
 
     A multiplication and its addition are two operations.
 
     Args:
         library: the built kernels.
         threads: 1..256.
-        instruction_set: `auto` or one of INSTRUCTION_SETS; AMX's bfloat16 peak is over twice AVX-512's in 8 bits.
+        instruction_set: `auto` or one of INSTRUCTION_SETS; AMX's peak is some six times that of AVX-512.
 
     Raises:
         ConfigError: the machine lacks the instruction set, or a number out of range.
     """
-    return _measured(library, "product_peak", instruction_set.encode(), ctypes.c_int32(threads))
+    return _measured(library, "integer_peak", instruction_set.encode(), ctypes.c_int32(threads))
 
 
 def _measured(library: NativeLibrary, name: str, *arguments: "bytes | ctypes._SimpleCData[int]") -> float:

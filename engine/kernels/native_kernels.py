@@ -27,7 +27,7 @@ class QuantizedRow:
 
 
 class PackedWeights:
-    """A matrix packed once for the kernels, freed with this object.
+    """A matrix packed once for the kernels of an instruction set, freed with this object.
 
     Args:
         weights: [num_outputs, bytes or floats of a row] in `encoding`.

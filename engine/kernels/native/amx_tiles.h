@@ -12,7 +12,7 @@ struct TileShape {
   uint8_t bytes_a_row;
 };
 
-// 0-3 accumulate; 4 and 5 hold weights, 6 and 7 rows: tiles of the greatest size.
+// Tiles of the greatest size; 0-3 accumulate.
 constexpr TileShape kWholeTiles[kTileRegisters] = {{16, 64}, {16, 64}, {16, 64}, {16, 64},
                                                    {16, 64}, {16, 64}, {16, 64}, {16, 64}};
 
@@ -51,9 +51,15 @@ inline void tile_zero() {
   asm volatile("tilezero %%tmm%c0" : : "i"(TILE));
 }
 
-// TILE += bfloat16 values of W times those of X, two at a time, in float32.
-template <int TILE, int W, int X>
+// TILE += signed bytes of X times signed bytes of W, four at a time, in 32 bits.
+template <int TILE, int X, int W>
 inline void tile_add_products() {
+  asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(TILE), "i"(X), "i"(W));
+}
+
+// TILE += pairs of bfloat16 values of W times those of X, in float32.
+template <int TILE, int W, int X>
+inline void tile_add_pairs() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(TILE), "i"(W), "i"(X));
 }
 

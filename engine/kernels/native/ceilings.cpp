@@ -1,4 +1,4 @@
-// What this machine can do at most, measured: bytes read from memory and products in a second.
+// What this machine can do at most, measured: bytes read from memory and integer dot products in a second.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -18,7 +18,7 @@ namespace {
 using namespace pellucid;
 
 constexpr int kPasses = 7;             // the best counts: whatever disturbs makes a pass slower, never faster
-constexpr double kBurstSeconds = 0.02; // of one pass of products
+constexpr double kBurstSeconds = 0.02; // of one pass of dot products
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -92,8 +92,8 @@ PELLUCID_EXPORT int32_t pellucid_read_bandwidth(int64_t bytes, int32_t threads, 
   });
 }
 
-// Operations a second of the instructions that `instruction_set` multiplies rounded rows with, on `threads` threads, operands in registers.
-PELLUCID_EXPORT int32_t pellucid_product_peak(const char* instruction_set, int32_t threads, double* operations_a_second,
+// Operations a second of `instruction_set`'s integer dot products on `threads` threads, operands in registers.
+PELLUCID_EXPORT int32_t pellucid_integer_peak(const char* instruction_set, int32_t threads, double* operations_a_second,
                                               char* message, int32_t size) {
   return guarded(message, size, [&] {
     check_threads(threads);
@@ -103,12 +103,12 @@ PELLUCID_EXPORT int32_t pellucid_product_peak(const char* instruction_set, int32
     double seconds = 0.0;
     while (seconds < kBurstSeconds / 2) {
       rounds *= 2;
-      seconds = time_together(1, [&](int) { kernels->product_burst(rounds); });
+      seconds = time_together(1, [&](int) { kernels->integer_burst(rounds); });
     }
     double best = 0.0;
     for (int pass = 0; pass < kPasses; ++pass) {
       std::atomic<int64_t> operations{0};
-      seconds = time_together(threads, [&](int) { operations += kernels->product_burst(rounds); });
+      seconds = time_together(threads, [&](int) { operations += kernels->integer_burst(rounds); });
       best = std::max(best, double(operations.load()) / seconds);
     }
     *operations_a_second = best;

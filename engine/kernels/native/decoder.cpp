@@ -37,7 +37,8 @@ Decoder::Decoder(const PellucidDecoderShape& shape, const float* cosines, const 
   attended_ = float_rows(rows, q_size);
   gate_up_ = float_rows(rows, std::max<int64_t>(2 * int64_t(shape.intermediate_size), shape.hidden_size));
   activated_ = float_rows(rows, shape.intermediate_size);
-  rounded_ = OwnedRows(kernels->order, rows, widest / kBlock * kBlock);
+  quantized_ = OwnedRows(rows, widest / kBlock * kBlock);
+  if (kernels->pair_row) pairs_ = AlignedMemory(size_t((rows + kRowGroup - 1) / kRowGroup * kRowGroup * widest) * 2);
   const int group = shape.num_heads / shape.num_kv_heads;
   if (group > kMaxAttentionRows) throw std::invalid_argument("too many query heads share a KV head");
   queries_per_tile_ = std::max(1, kAttentionRows / group);
@@ -52,7 +53,10 @@ void Decoder::set_weight(const std::string& name, const std::string& encoding, c
   const int kv_size = shape_.num_kv_heads * shape_.head_dim, inner = shape_.intermediate_size;
   auto matrix = [&](OwnedMatrix& target, int outputs, int inputs) {
     if (num_rows != outputs || num_columns != inputs) throw std::invalid_argument(name + " has the wrong shape");
-    allocate_matrix(target, format_of(encoding, inputs), kernels_->order, outputs, inputs);
+    const Format format = format_of(*kernels_, encoding, inputs);
+    needs_pairs_ |= is_tiled(format);
+    needs_quantized_ |= !is_tiled(format) && !is_float(format);
+    allocate_matrix(target, format, outputs, inputs);
     pack_rows(target, encoding, data, 0, outputs);
   };
   auto vector = [&](std::vector<float>& target, int size) {
@@ -215,10 +219,13 @@ void Decoder::multiply(const Products& products, int item) {
     const PackedMatrix& matrix = product.matrix->view;
     const int panels = num_panels(matrix), from = std::max(0, first), to = std::min(panels, last);
     if (from < to) {
-      if (takes_float_rows(matrix)) {
+      if (is_float(matrix.format)) {
         kernels_->matmul_float(matrix, products.x, products.num_rows, from, to, product.out, product.stride);
+      } else if (is_tiled(matrix.format)) {
+        const uint16_t* pairs = reinterpret_cast<const uint16_t*>(pairs_.data());
+        kernels_->matmul_tiled(matrix, pairs, products.num_rows, from, to, product.out, product.stride);
       } else {
-        kernels_->matmul_rounded(matrix, rounded_.view, products.num_rows, from, to, product.out, product.stride);
+        kernels_->matmul_quantized(matrix, quantized_.view, products.num_rows, from, to, product.out, product.stride);
       }
     }
     first -= panels;
@@ -276,7 +283,9 @@ void Decoder::normalise_logits_row(int index) {
 
 void Decoder::round_row(const float* x, int width, int row) {
   if (width % kBlock) return;  // such a matrix takes float rows
-  kernels_->round_row(x + int64_t(row) * width, width, rounded_.view, row);
+  x += int64_t(row) * width;
+  if (needs_quantized_) kernels_->quantize_row(x, width, quantized_.view, row);
+  if (needs_pairs_) kernels_->pair_row(x, width, reinterpret_cast<uint16_t*>(pairs_.data()), row);
 }
 
 void Decoder::activate(int row) {

@@ -113,7 +113,10 @@ class Decoder final : private PhasedWork {
 
   // Scratch, allocated once: rows are tokens of the step.
   AlignedMemory residual_, normed_, qkv_, attended_, gate_up_, activated_, delta_;
-  OwnedRows rounded_;
+  // The inputs of products, in the forms that some matrix needs.
+  OwnedRows quantized_;
+  AlignedMemory pairs_;
+  bool needs_quantized_ = false, needs_pairs_ = false;
   struct AttentionTile {
     int32_t seq, first_row, num_queries;  // neighbouring token rows of one sequence
   };

@@ -21,25 +21,34 @@ const KernelTable& kernels_of(const char* instruction_set) {
   return *kernels;
 }
 
-std::unique_ptr<OwnedMatrix> packed(const KernelTable& kernels, const char* encoding, const uint8_t* weights, int num_outputs, int num_inputs) {
+std::unique_ptr<OwnedMatrix> packed(const KernelTable& kernels, const char* encoding, const uint8_t* weights,
+                                    int num_outputs, int num_inputs) {
   auto matrix = std::make_unique<OwnedMatrix>();
-  allocate_matrix(*matrix, format_of(encoding, num_inputs), kernels.order, num_outputs, num_inputs);
+  allocate_matrix(*matrix, format_of(kernels, encoding, num_inputs), num_outputs, num_inputs);
   pack_rows(*matrix, encoding, weights, 0, num_outputs);
   return matrix;
 }
 
 void multiply(const KernelTable& kernels, const PackedMatrix& matrix, const float* x, int num_rows, float* y) {
   const int panels = num_panels(matrix), num_inputs = matrix.num_inputs;
-  if (takes_float_rows(matrix)) {
+  if (is_float(matrix.format)) {
     kernels.matmul_float(matrix, x, num_rows, 0, panels, y, matrix.num_outputs);
     return;
   }
-  if (matrix.order != kernels.order) throw std::invalid_argument("the matrix was packed for other kernels");
-  const OwnedRows rows(kernels.order, num_rows, num_inputs);
-  for (int64_t row = 0; row < num_rows; ++row) {
-    kernels.round_row(x + row * num_inputs, num_inputs, rows.view, int(row));
+  if (is_tiled(matrix.format)) {
+    if (!kernels.matmul_tiled) throw std::invalid_argument("the matrix was packed for other kernels");
+    const int64_t places = int64_t(num_rows + kRowGroup - 1) / kRowGroup * kRowGroup;
+    const AlignedMemory memory(size_t(places * num_inputs) * sizeof(uint16_t));
+    uint16_t* pairs = reinterpret_cast<uint16_t*>(memory.data());
+    for (int row = 0; row < num_rows; ++row) kernels.pair_row(x + int64_t(row) * num_inputs, num_inputs, pairs, row);
+    kernels.matmul_tiled(matrix, pairs, num_rows, 0, panels, y, matrix.num_outputs);
+    return;
   }
-  kernels.matmul_rounded(matrix, rows.view, num_rows, 0, panels, y, matrix.num_outputs);
+  const OwnedRows rows(num_rows, num_inputs);
+  for (int64_t row = 0; row < num_rows; ++row) {
+    kernels.quantize_row(x + row * num_inputs, num_inputs, rows.view, int(row));
+  }
+  kernels.matmul_quantized(matrix, rows.view, num_rows, 0, panels, y, matrix.num_outputs);
 }
 
 // The paged cache of one sequence.
@@ -96,10 +105,8 @@ int32_t pellucid_unpack(const char* instruction_set, const char* encoding, const
 int32_t pellucid_quantize_row(const char* instruction_set, const float* x, int32_t num_inputs, int8_t* values,
                               float* scales, float* sums, char* message, int32_t size) {
   return guarded(message, size, [&] {
-    const KernelTable& kernels = kernels_of(instruction_set);
-    if (kernels.order != PanelOrder::kQuads) throw std::invalid_argument("these kernels don't round rows to 8 bits");
-    const OwnedRows rows(kernels.order, 1, num_inputs);
-    kernels.round_row(x, num_inputs, rows.view, 0);
+    const OwnedRows rows(1, num_inputs);
+    kernels_of(instruction_set).quantize_row(x, num_inputs, rows.view, 0);
     for (int i = 0; i < num_inputs; ++i) values[i] = rows.view.values[i / kBlock * kBlock * kRowGroup + i % kBlock];
     for (int b = 0; b < num_inputs / kBlock; ++b) {
       scales[b] = rows.view.scales[b * kRowGroup];

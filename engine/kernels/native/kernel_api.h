@@ -26,7 +26,7 @@ PELLUCID_EXPORT int32_t pellucid_matmul(const char* instruction_set, const char*
 PELLUCID_EXPORT int32_t pellucid_unpack(const char* instruction_set, const char* encoding, const uint8_t* weights,
                                         int32_t num_outputs, int32_t num_inputs, float* out, char* message, int32_t size);
 
-// values [num_inputs], scales and sums [num_inputs / 32]; an instruction set whose products don't take 8 bits is refused.
+// values [num_inputs], scales and sums [num_inputs / 32].
 PELLUCID_EXPORT int32_t pellucid_quantize_row(const char* instruction_set, const float* x, int32_t num_inputs,
                                               int8_t* values, float* scales, float* sums, char* message, int32_t size);
 
@@ -67,7 +67,7 @@ PELLUCID_EXPORT int32_t pellucid_sequence_attention(const char* instruction_set,
                                                     int32_t num_queries, int32_t num_heads, int32_t first_num_keys,
                                                     float* out, char* message, int32_t size);
 
-// Packs weights once, as the products of instruction_set want them; *matrix is a handle for matmul_packed and, in the end,
+// Packs weights once for the products of instruction_set; *matrix is a handle for matmul_packed and, in the end,
 // free_matrix.
 PELLUCID_EXPORT int32_t pellucid_pack_matrix(const char* instruction_set, const char* encoding, const uint8_t* weights,
                                              int32_t num_outputs, int32_t num_inputs, int64_t* matrix, char* message,

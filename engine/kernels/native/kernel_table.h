@@ -1,9 +1,8 @@
 // The kernels that exist once per instruction set, behind one table of function pointers.
 //
-// Numerics: a matrix product adds its inputs in an order that is fixed for the instruction set, into one float accumulator
-// per output, so that a row's result depends on neither the number of rows, nor the tile, nor the thread that computes
-// it. With AMX weights and activations are rounded to bfloat16; elsewhere activations are rounded to 8 bits with a scale
-// per block of 32, whose integer dot products are exact.
+// Numerics, the same in every table: integer dot products are exact; a matrix product adds the blocks of 32 inputs in
+// ascending order into one float accumulator per output, so that a row's result depends on neither the number of rows,
+// nor the tile, nor the thread that computes it.
 #pragma once
 #include <cstdint>
 
@@ -15,7 +14,7 @@ constexpr int kPanel = 16;  // outputs computed side by side
 constexpr int kBlock = 32;  // inputs that share a scale
 
 // How a matrix [num_outputs, num_inputs] is stored: panels of 16 outputs, inputs in blocks of 32 inside a panel, all of a
-// block in one piece, so that a panel is one stream of memory. The order of the integers is that of PanelOrder::kQuads.
+// block in one piece, so that a panel is one stream of memory.
 enum class Format : int {
   kFloat32 = 0,  // float [panel][input][16]
   // w = scale * q + offset, q in 0..15: [panel][block]{float16 scale[16], offset[16]; low}; low: uint8 [4][16][4], where
@@ -34,49 +33,41 @@ enum class Format : int {
   // w = scale * s * (q - 32), q in 0..63, s for each half of a block: [panel][super-block]{float16 scale[16], unused[16];
   // [block] int8 s[2][16]; [block]{low; uint8 [2][16][4], two bits for each of inputs 16i + 4j... in bits 2j and 2j+1}}.
   kUint6K = 8,
+  // The same values as without tiles, [panel][block]{uint16 [16][32]}, multiplied with rows in bfloat16; where the kernels
+  // have matmul_tiled and rows are a multiple of 32.
+  kBFloat16Tiles = 9,
+  kFloat16Tiles = 10,
 };
 
-// Where a block's integers lie, as the products of an instruction set read them.
-enum class PanelOrder : int {
-  kQuads = 0,  // as said at Format: four inputs of an output side by side, for dot products of bytes
-  // Inputs of one output side by side, for tiles. Low four bits: uint16 [4][32], where word i of the g-th 64 bytes holds
-  // outputs 4g..4g+3 of input i from its lowest bits on; a fifth bit: uint16 [32], bit o being output o's; two high bits:
-  // uint16 [2][32], outputs 8h..8h+7 from the lowest bits on. In kUint6K word 2i is input i and word 2i+1 input 16+i.
-  // kUint8: int8 [16][32], q - 128. kBFloat16, kFloat16: uint16 [panel][block][16][32].
-  kRows = 1,
-};
-
+// Whether a matrix is multiplied in float32, its values being converted in registers.
 static inline bool is_float(Format format) {
   return format == Format::kFloat32 || format == Format::kBFloat16 || format == Format::kFloat16;
+}
+static inline bool is_tiled(Format format) {
+  return format == Format::kBFloat16Tiles || format == Format::kFloat16Tiles;
 }
 static inline int value_bytes(Format format) { return format == Format::kFloat32 ? 4 : 2; }
 
 struct PackedMatrix {
   Format format = Format::kFloat32;
-  PanelOrder order = PanelOrder::kQuads;
   int num_outputs = 0;
   int num_inputs = 0;
   const void* values = nullptr;
 };
-
-// Whether a matrix is multiplied with rows in float32, its values being converted in registers.
-static inline bool takes_float_rows(const PackedMatrix& w) { return is_float(w.format) && w.order == PanelOrder::kQuads; }
 
 static inline int num_panels(const PackedMatrix& w) { return (w.num_outputs + kPanel - 1) / kPanel; }
 static inline int num_blocks(const PackedMatrix& w) { return w.num_inputs / kBlock; }
 
 constexpr int kRowGroup = 16;  // rows of activations that lie together
 
-// Activations as the products take them: for PanelOrder::kQuads in 8 bits with one scale per row and block of 32, for
-// kRows in bfloat16, the rest being absent. A block of sixteen rows lies in one piece, so that a tile reads it from one
-// address. The last group may have unused places, which may hold anything.
-struct RoundedRows {
+// Activations in 8 bits with one scale per row and block of 32. A block of sixteen rows lies in one piece, so that a tile
+// reads it from one address. The last group may have unused places.
+struct QuantizedRows {
   int8_t* values;        // [group][block][16 rows][32]
   float* scales;         // [group][block][16 rows]
   float* sums;           // [group][block][16 rows]: scale * sum of the block's values
   int32_t* corrections;  // [group][block][16 rows]: -128 * sum of the block's values
   int32_t* half_corrections;  // [group][block][2][16 rows]: -32 * sum of the half's values
-  uint16_t* pairs;            // [group][block][16 pairs of inputs][16 rows][2]
 };
 
 constexpr int kMaxAttentionRows = 64;  // most num_queries * group of a task
@@ -119,15 +110,19 @@ struct WeightRule {
 
 struct KernelTable {
   const char* name;
-  PanelOrder order;  // of the matrices that it takes
-  // Rounds x into place `row`; in 8 bits, scale = absmax / 127.
-  void (*round_row)(const float* x, int num_inputs, const RoundedRows& out, int row);
-  // y[row][output] for panels first..last-1; y has `stride` floats a row.
-  void (*matmul_rounded)(const PackedMatrix& w, const RoundedRows& x, int num_rows, int first_panel, int last_panel,
-                         float* y, int64_t stride);
-  // The same for a matrix that takes_float_rows.
+  // Quantises x into place `row`; scale = absmax / 127.
+  void (*quantize_row)(const float* x, int num_inputs, const QuantizedRows& out, int row);
+  // y[row][output] for panels first..last-1 of a kUint4 or kUint8 matrix; y has `stride` floats a row.
+  void (*matmul_quantized)(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int first_panel,
+                           int last_panel, float* y, int64_t stride);
+  // The same for a matrix in float and float rows.
   void (*matmul_float)(const PackedMatrix& w, const float* x, int num_rows, int first_panel, int last_panel, float* y,
                        int64_t stride);
+  // The same in bfloat16, for a format that is_tiled; null where there are no such kernels. pair_row rounds x into place
+  // `row` of pairs [group of 16 rows][block][16 pairs of inputs][16 rows][2]; unused places may hold anything.
+  void (*pair_row)(const float* x, int num_inputs, uint16_t* pairs, int row);
+  void (*matmul_tiled)(const PackedMatrix& w, const uint16_t* pairs, int num_rows, int first_panel, int last_panel,
+                       float* y, int64_t stride);
   // out = x / rms(x) * weight (Zhang and Sennrich, arXiv 1910.07467).
   void (*rms_norm)(const float* x, const float* weight, int size, float epsilon, float* out);
   // out[i] = silu(gate[i]) * up[i] (Shazeer, arXiv 2002.05202).
@@ -140,8 +135,8 @@ struct KernelTable {
   void (*span_largest)(const float* scores, int size, float* largest);
   void (*weigh_scores)(const float* scores, int size, const WeightRule& rule, float* out);
   void (*span_sums)(const float* scores, int size, const WeightRule& rule, double* running);
-  // The instructions that matmul_rounded multiplies with, for `rounds` rounds; returns the operations done.
-  int64_t (*product_burst)(int64_t rounds);
+  // The fastest integer dot products there are, for `rounds` rounds; returns the operations done.
+  int64_t (*integer_burst)(int64_t rounds);
   // out = e^x / sum(e^x) for [size].
   void (*softmax)(const float* x, int size, float* out);
   // Rotates the heads of one token to its position.
@@ -151,6 +146,6 @@ struct KernelTable {
 const KernelTable* portable_kernels();
 const KernelTable* avx2_kernels();    // nullptr when not built
 const KernelTable* avx512_kernels();  // nullptr when not built
-const KernelTable* amx_kernels();     // nullptr when not built; AVX-512 with bfloat16 products in tile registers
+const KernelTable* amx_kernels();     // nullptr when not built; AVX-512 with products in tile registers
 
 }  // namespace pellucid

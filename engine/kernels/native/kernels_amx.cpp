@@ -1,7 +1,7 @@
 #include "kernels.inc"
 
 namespace pellucid {
-#if defined(__AMX_BF16__)
+#if defined(__AMX_INT8__)
 PELLUCID_TABLE(amx_kernels, "amx")
 #else
 const KernelTable* amx_kernels() { return nullptr; }

@@ -89,7 +89,7 @@ inline __m256 offsets_of(const BlockView& block, int outputs) {
 
 // Rows row..row+ROWS-1 of one group times half a panel: eight outputs.
 template <Format F, int ROWS>
-inline void quantized_tile(const PackedMatrix& w, const RoundedRows& x, int row, int panel, int outputs,
+inline void quantized_tile(const PackedMatrix& w, const QuantizedRows& x, int row, int panel, int outputs,
                            float* lanes) {
   const int64_t blocks = num_blocks(w), place = row % kRowGroup;
   int64_t group_block = row / kRowGroup * blocks;
@@ -133,7 +133,7 @@ inline void quantized_tile(const PackedMatrix& w, const RoundedRows& x, int row,
 }
 
 template <Format F>
-void rounded_panels(const PackedMatrix& w, const RoundedRows& x, int num_rows, int first, int last, float* y,
+void quantized_panels(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int first, int last, float* y,
                       int64_t stride) {
   constexpr int kRows = F == Format::kUint8 ? 2 : 4;
   for (int panel = first; panel < last; ++panel) {

@@ -27,7 +27,7 @@ inline void open_integers(const BlockView& block, uint8_t* integers) {
 
 // One row and block: added to total [16].
 template <Format F>
-inline void add_block(const BlockView& block, const uint8_t* integers, const RoundedRows& x, int64_t group_block,
+inline void add_block(const BlockView& block, const uint8_t* integers, const QuantizedRows& x, int64_t group_block,
                       int place, float* total) {
   const int64_t at = group_block * kRowGroup + place;
   const int8_t* values = x.values + at * kBlock;
@@ -49,7 +49,7 @@ inline void add_block(const BlockView& block, const uint8_t* integers, const Rou
 }
 
 template <Format F>
-void rounded_panels(const PackedMatrix& w, const RoundedRows& x, int num_rows, int first, int last, float* y,
+void quantized_panels(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int first, int last, float* y,
                       int64_t stride) {
   constexpr int kRows = 8;  // that share an opened block
   const int64_t blocks = num_blocks(w);

@@ -32,7 +32,7 @@ inline void add_scaled(const __m512i (&dot)[ROWS], __m512 scale, const float* sc
 // Rows first_row..first_row+ROWS-1, all of one group, times one panel. All rows advance together: eight independent
 // chains hide the latency of a dot product.
 template <Format F, int ROWS>
-inline void vnni_tile(const PackedMatrix& w, const RoundedRows& x, int64_t first_row, int panel, float* y,
+inline void vnni_tile(const PackedMatrix& w, const QuantizedRows& x, int64_t first_row, int panel, float* y,
                       int64_t stride) {
   const int64_t blocks = num_blocks(w), place = first_row % kRowGroup;
   int64_t group_block = first_row / kRowGroup * blocks;
@@ -97,7 +97,7 @@ inline void vnni_tile(const PackedMatrix& w, const RoundedRows& x, int64_t first
 
 // Eight rows at a time, then four, two and one: fewer shapes to compile; the panel is in the cache by then.
 template <Format F>
-void vnni_panel(const PackedMatrix& w, const RoundedRows& x, int num_rows, int panel, float* y, int64_t stride) {
+void vnni_panel(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int panel, float* y, int64_t stride) {
   int row = 0;
   for (; row + 8 <= num_rows; row += 8) vnni_tile<F, 8>(w, x, row, panel, y, stride);
   if (num_rows - row >= 4) vnni_tile<F, 4>(w, x, row, panel, y, stride), row += 4;

@@ -19,33 +19,15 @@ float bfloat16_to_float(uint16_t value) {
 void pack_float_row(const PackedMatrix& view, uint8_t* values, const uint8_t* row, int output) {
   const size_t size = size_t(value_bytes(view.format));
   const int panel = output / kPanel, lane = output % kPanel;
-  if (view.order == PanelOrder::kRows) {
+  uint8_t* const first = values + size_t(panel) * size_t(view.num_inputs) * kPanel * size;
+  if (is_tiled(view.format)) {
     for (int k = 0; k < view.num_inputs; k += kBlock) {
-      const size_t at = (size_t(panel) * size_t(view.num_inputs) + size_t(k)) * kPanel + size_t(lane) * kBlock;
-      std::memcpy(values + at * size, row + size_t(k) * size, kBlock * size);
+      std::memcpy(first + (size_t(k) * kPanel + size_t(lane) * kBlock) * size, row + size_t(k) * size, kBlock * size);
     }
     return;
   }
-  uint8_t* out = values + (size_t(panel) * size_t(view.num_inputs) * kPanel + size_t(lane)) * size;
+  uint8_t* out = first + size_t(lane) * size;
   for (int k = 0; k < view.num_inputs; ++k) std::memcpy(out + size_t(k) * kPanel * size, row + size_t(k) * size, size);
-}
-
-void add_to_word(uint8_t* words, int i, int bits) {
-  words[2 * i] |= uint8_t(bits);
-  words[2 * i + 1] |= uint8_t(bits >> 8);
-}
-
-void pack_integers_in_rows(Format format, const uint8_t (&integers)[kBlock], int lane, uint8_t* values) {
-  const int bits = high_bits(format), in_word = bits ? 16 / bits : 1;
-  for (int i = 0; i < kBlock; ++i) {
-    if (format == Format::kUint8) {
-      values[kBlock * lane + i] = integers[i] ^ 0x80;
-      continue;
-    }
-    const int word = word_of(format, i);
-    add_to_word(values, kBlock * (lane / 4) + word, (integers[i] & 15) << lane % 4 * 4);
-    if (bits) add_to_word(values + 256, kBlock * (lane / in_word) + word, (integers[i] >> 4) << lane % in_word * bits);
-  }
 }
 
 void pack_integers(Format format, const uint8_t (&integers)[kBlock], int lane, uint8_t* values) {
@@ -78,8 +60,7 @@ void pack_block(const PackedMatrix& view, uint8_t* values, const FileBlock& bloc
     panel[place.small_scales + lane] = block.small_scales[0];
     panel[place.small_scales + kPanel + lane] = block.small_scales[1];
   }
-  const auto pack = view.order == PanelOrder::kRows ? pack_integers_in_rows : pack_integers;
-  pack(view.format, block.integers, lane, panel + place.values);
+  pack_integers(view.format, block.integers, lane, panel + place.values);
 }
 
 template <Format F>
@@ -89,8 +70,7 @@ void unpack_blocks(const PackedMatrix& matrix, int output, float* out) {
     const BlockView block = block_of<F>(matrix, output / kPanel, b);
     const float offset = bias_of(F) ? 0.0f : offset_of<F>(block, lane);
     for (int i = 0; i < kBlock; ++i) {
-      const int integer = matrix.order == PanelOrder::kRows ? integer_in_rows<F>(block, lane, i) : integer_of<F>(block, lane, i);
-      const float product = scale_of<F>(block, lane, i / kPanel) * float(integer - bias_of(F));
+      const float product = scale_of<F>(block, lane, i / kPanel) * float(integer_of<F>(block, lane, i) - bias_of(F));
       out[i] = bias_of(F) ? product : product + offset;
     }
   }
@@ -105,39 +85,33 @@ void unpack_floats(const PackedMatrix& matrix, int output, float* out) {
     return;
   }
   const uint16_t* in = static_cast<const uint16_t*>(matrix.values);
-  const bool is_in_rows = matrix.order == PanelOrder::kRows;
+  const bool is_half = matrix.format == Format::kFloat16 || matrix.format == Format::kFloat16Tiles;
   for (int k = 0; k < matrix.num_inputs; ++k) {
-    const size_t in_block = lane * kBlock + size_t(k % kBlock), block = size_t(k - k % kBlock) * kPanel;
-    const uint16_t value = in[is_in_rows ? panel + block + in_block : first + size_t(k) * kPanel];
-    out[k] = matrix.format == Format::kFloat16 ? half_to_float(value) : bfloat16_to_float(value);
+    const size_t in_tiles = panel + size_t(k - k % kBlock) * kPanel + lane * kBlock + size_t(k % kBlock);
+    const uint16_t value = in[is_tiled(matrix.format) ? in_tiles : first + size_t(k) * kPanel];
+    out[k] = is_half ? half_to_float(value) : bfloat16_to_float(value);
   }
 }
 
 }  // namespace
 
-OwnedRows::OwnedRows(PanelOrder order, int64_t num_rows, int64_t num_inputs) {
+OwnedRows::OwnedRows(int64_t num_rows, int64_t num_inputs) {
   const int64_t groups = (num_rows + kRowGroup - 1) / kRowGroup, places = groups * kRowGroup * (num_inputs / kBlock);
-  if (order == PanelOrder::kRows) {
-    pairs = AlignedMemory(size_t(places) * kBlock * sizeof(uint16_t));
-    view.pairs = reinterpret_cast<uint16_t*>(pairs.data());
-    return;
-  }
   values = AlignedMemory(size_t(places) * kBlock);
   scales = AlignedMemory(size_t(places) * sizeof(float));
   sums = AlignedMemory(size_t(places) * sizeof(float));
   corrections = AlignedMemory(size_t(places) * sizeof(int32_t));
   half_corrections = AlignedMemory(size_t(2 * places) * sizeof(int32_t));
-  view.values = reinterpret_cast<int8_t*>(values.data());
-  view.scales = reinterpret_cast<float*>(scales.data());
-  view.sums = reinterpret_cast<float*>(sums.data());
-  view.corrections = reinterpret_cast<int32_t*>(corrections.data());
-  view.half_corrections = reinterpret_cast<int32_t*>(half_corrections.data());
+  view = {reinterpret_cast<int8_t*>(values.data()), reinterpret_cast<float*>(scales.data()),
+          reinterpret_cast<float*>(sums.data()), reinterpret_cast<int32_t*>(corrections.data()),
+          reinterpret_cast<int32_t*>(half_corrections.data())};
 }
 
-Format format_of(const std::string& encoding, int num_inputs) {
+Format format_of(const KernelTable& kernels, const std::string& encoding, int num_inputs) {
+  const bool in_tiles = kernels.matmul_tiled && num_inputs % kBlock == 0;
   if (encoding == "F32") return Format::kFloat32;
-  if (encoding == "BF16") return Format::kBFloat16;
-  if (encoding == "F16") return Format::kFloat16;
+  if (encoding == "BF16") return in_tiles ? Format::kBFloat16Tiles : Format::kBFloat16;
+  if (encoding == "F16") return in_tiles ? Format::kFloat16Tiles : Format::kFloat16;
   const BlockEncoding* known = find_block_encoding(encoding);
   if (!known) throw std::invalid_argument("no native kernel for " + encoding);
   if (num_inputs % known->super_block_inputs) {
@@ -146,15 +120,13 @@ Format format_of(const std::string& encoding, int num_inputs) {
   return known->format;
 }
 
-void allocate_matrix(OwnedMatrix& matrix, Format format, PanelOrder order, int num_outputs, int num_inputs) {
+void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int num_inputs) {
   PackedMatrix& view = matrix.view;
-  const bool has_orders = is_float(format) ? format != Format::kFloat32 && num_inputs % kBlock == 0 : true;
   view.format = format;
-  view.order = has_orders ? order : PanelOrder::kQuads;
   view.num_outputs = num_outputs;
   view.num_inputs = num_inputs;
   const size_t panels = size_t(num_panels(view));
-  if (is_float(format)) {
+  if (is_float(format) || is_tiled(format)) {
     matrix.values = AlignedMemory(panels * size_t(num_inputs) * kPanel * size_t(value_bytes(format)));
   } else {
     matrix.values = AlignedMemory(panels * size_t(panel_bytes(format, num_blocks(view))));
@@ -164,14 +136,15 @@ void allocate_matrix(OwnedMatrix& matrix, Format format, PanelOrder order, int n
 
 void pack_rows(OwnedMatrix& matrix, const std::string& encoding, const uint8_t* data, int first_output, int num_rows) {
   const PackedMatrix& view = matrix.view;
-  if (format_of(encoding, view.num_inputs) != view.format) throw std::invalid_argument("mixed formats in one matrix");
   uint8_t* values = matrix.values.data();
-  if (is_float(view.format)) {
+  if (is_float(view.format) || is_tiled(view.format)) {
     const size_t row_bytes = size_t(view.num_inputs) * size_t(value_bytes(view.format));
     for (int r = 0; r < num_rows; ++r) pack_float_row(view, values, data + size_t(r) * row_bytes, first_output + r);
     return;
   }
-  const BlockEncoding& known = *find_block_encoding(encoding);
+  const BlockEncoding* found = find_block_encoding(encoding);
+  if (!found || found->format != view.format) throw std::invalid_argument("mixed formats in one matrix");
+  const BlockEncoding& known = *found;
   const size_t row_bytes = size_t(view.num_inputs / known.super_block_inputs) * size_t(known.super_block_bytes);
   for (int r = 0; r < num_rows; ++r) {
     const uint8_t* row = data + size_t(r) * row_bytes;

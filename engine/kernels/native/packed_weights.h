@@ -1,4 +1,4 @@
-// Weights repacked once at load into panels of 16 outputs, in the precision of the file, and room for rounded rows.
+// Weights repacked once at load into panels of 16 outputs, in the precision of the file, and room for quantised rows.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,20 +13,19 @@ struct OwnedMatrix {
   AlignedMemory values;
 };
 
-// Room for rounded activations, in the form that goes with an order of weights.
+// Room for quantised activations.
 struct OwnedRows {
   OwnedRows() = default;
-  OwnedRows(PanelOrder order, int64_t num_rows, int64_t num_inputs);
-  RoundedRows view{};
-  AlignedMemory values, scales, sums, corrections, half_corrections, pairs;
+  OwnedRows(int64_t num_rows, int64_t num_inputs);
+  QuantizedRows view{};
+  AlignedMemory values, scales, sums, corrections, half_corrections;
 };
 
-// The form that a matrix of an encoding takes; throws std::invalid_argument for an encoding without kernels or a row that
+// The form that a matrix of an encoding takes for these kernels; throws std::invalid_argument for an encoding without kernels or a row that
 // is no multiple of its blocks.
-Format format_of(const std::string& encoding, int num_inputs);
+Format format_of(const KernelTable& kernels, const std::string& encoding, int num_inputs);
 
-// The order is ignored where a format has only one: float32, and 16-bit rows that aren't a multiple of 32.
-void allocate_matrix(OwnedMatrix& matrix, Format format, PanelOrder order, int num_outputs, int num_inputs);
+void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int num_inputs);
 
 // Packs rows of `encoding` as outputs first_output... No value changes: every one of them has an exact packed form.
 void pack_rows(OwnedMatrix& matrix, const std::string& encoding, const uint8_t* data, int first_output, int num_rows);

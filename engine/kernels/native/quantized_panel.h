@@ -6,7 +6,7 @@
 namespace pellucid {
 namespace {
 
-constexpr int kGroupBlock = kRowGroup * kBlock;  // values of a block of a group of rows
+constexpr int kGroupBlockBytes = kRowGroup * kBlock;  // a block of a group of rows
 constexpr int kSuperBlock = 8;                        // blocks that share the scale of their scales
 constexpr int kHeaderBytes = 64;                      // of a block or a super-block: floats or halves for 16 outputs
 constexpr int kSmallScalesBytes = 32;                 // of a block in a super-block: 2 x 16 bytes
@@ -65,25 +65,7 @@ inline BlockView block_of(const PackedMatrix& w, int panel, int64_t block) {
   return {start + place.header, start + place.small_scales, start + place.values};
 }
 
-// The word of an input in PanelOrder::kRows.
-constexpr int word_of(Format f, int input) { return f == Format::kUint6K ? input % 16 * 2 + input / 16 : input; }
-
-inline int word_at(const uint8_t* words, int i) { return words[2 * i] | words[2 * i + 1] << 8; }
-
-// The integer of one output's input 0..31 in PanelOrder::kRows.
-template <Format F>
-inline int integer_in_rows(const BlockView& block, int output, int input) {
-  if constexpr (F == Format::kUint8) return block.values[kBlock * output + input] ^ 0x80;
-  const int word = word_of(F, input), low = (word_at(block.values, kBlock * (output / 4) + word) >> output % 4 * 4) & 15;
-  const uint8_t* high = block.values + 256;
-  if constexpr (high_bits(F) == 1) return low | ((word_at(high, word) >> output) & 1) << 4;
-  if constexpr (high_bits(F) == 2) {
-    return low | ((word_at(high, kBlock * (output / 8) + word) >> output % 8 * 2) & 3) << 4;
-  }
-  return low;
-}
-
-// The same in PanelOrder::kQuads.
+// The integer of one output's input 0..31.
 template <Format F>
 inline int integer_of(const BlockView& block, int output, int input) {
   const int quad = input / 4, at = output * 4 + input % 4;

@@ -1,7 +1,7 @@
-// Products that never leave the registers, of bytes or with AMX of bfloat16: what the instruction set can do at most.
+// Dot products of bytes that never leave the registers: what the instruction set can do at most.
 #pragma once
 #include "lanes.h"
-#if defined(__AMX_BF16__)
+#if defined(__AMX_INT8__)
 #include "amx_tiles.h"
 #endif
 
@@ -9,8 +9,8 @@ namespace pellucid {
 namespace {
 
 // Runs `rounds` rounds; returns the operations done, a multiplication and its addition being two.
-int64_t product_burst(int64_t rounds) {
-#if defined(__AMX_BF16__)
+int64_t integer_burst(int64_t rounds) {
+#if defined(__AMX_INT8__)
   const TileScope tiles(kWholeTiles);
   for (int64_t i = 0; i < rounds; ++i) {
     tile_add_products<0, 4, 6>();
@@ -18,7 +18,7 @@ int64_t product_burst(int64_t rounds) {
     tile_add_products<2, 5, 6>();
     tile_add_products<3, 5, 7>();
   }
-  return rounds * 4 * (16 * 16 * 32 * 2);
+  return rounds * 4 * (16 * 16 * 64 * 2);
 #elif defined(__AVX512VNNI__)
   constexpr int kChains = 16;
   __m512i x = _mm512_set1_epi8(1), sum[kChains];
