@@ -57,10 +57,10 @@ inline void tile_add_products() {
   asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(TILE), "i"(X), "i"(W));
 }
 
-// TILE += pairs of bfloat16 values of W times those of X, in float32.
-template <int TILE, int W, int X>
-inline void tile_add_pairs() {
-  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(TILE), "i"(W), "i"(X));
+// TILE += bfloat16 values of X times those of W, two at a time, in float32.
+template <int TILE, int X, int W>
+inline void tile_add_half_products() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(TILE), "i"(X), "i"(W));
 }
 
 }  // namespace

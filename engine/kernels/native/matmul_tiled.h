@@ -44,8 +44,8 @@ template <int PANELS, int GROUPS, int GROUP = 0>
 inline void multiply_groups(const uint16_t* rows, int64_t group_stride) {
   constexpr int kRows = 6 + GROUP % 2;
   tile_load<kRows>(rows + GROUP * group_stride, 64);
-  tile_add_pairs<GROUP, 4, kRows>();
-  if constexpr (PANELS == 2) tile_add_pairs<GROUPS + GROUP, 5, kRows>();
+  tile_add_half_products<GROUP, 4, kRows>();
+  if constexpr (PANELS == 2) tile_add_half_products<GROUPS + GROUP, 5, kRows>();
   if constexpr (GROUP + 1 < GROUPS) multiply_groups<PANELS, GROUPS, GROUP + 1>(rows, group_stride);
 }
 
