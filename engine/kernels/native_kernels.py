@@ -46,9 +46,7 @@ class PackedWeights:
         encoding: str,
     ) -> None:
         handle = np.zeros(1, dtype=np.int64)
-        _call(
-            functions, "pack_matrix", instruction_set, encoding, _bytes(weights), len(weights), num_inputs, handle
-        )
+        _call(functions, "pack_matrix", instruction_set, encoding, _bytes(weights), len(weights), num_inputs, handle)
         self.num_outputs, self.num_inputs, self.handle = len(weights), num_inputs, int(handle[0])
         self.close = weakref.finalize(self, functions["free_matrix"], self.handle)
 
@@ -94,9 +92,6 @@ class NativeKernels:
     Args:
         functions: by which binding they are called; ctypes if not given.
 
-    Attributes:
-        instruction_set: as given.
-
     Raises:
         ConfigError: in every call, when the machine lacks the instruction set or a shape isn't supported.
     """
@@ -105,7 +100,7 @@ class NativeKernels:
         self, library: NativeLibrary, instruction_set: str, *, functions: KernelFunctions | None = None
     ) -> None:
         self._functions = through_ctypes(library) if functions is None else functions
-        self.instruction_set = instruction_set
+        self._name = instruction_set
 
     @property
     def instruction_set(self) -> str:
@@ -117,27 +112,27 @@ class NativeKernels:
         num_rows, num_inputs = x.shape
         y = np.full((num_rows, len(weights)), np.nan, dtype=np.float32)
         _call(
-            self._functions, "matmul", self.instruction_set, encoding, _bytes(weights), len(weights), num_inputs, _floats(x),
+            self._functions, "matmul", self._name, encoding, _bytes(weights), len(weights), num_inputs, _floats(x),
             num_rows, y,
         )  # fmt: skip
         return y
 
     def pack(self, weights: NDArray[np.generic], num_inputs: int, *, encoding: str) -> PackedWeights:
         """Pack rows for `matmul_packed`."""
-        return PackedWeights(self._functions, self.instruction_set, weights, num_inputs, encoding=encoding)
+        return PackedWeights(self._functions, self._name, weights, num_inputs, encoding=encoding)
 
     def matmul_packed(self, x: Floats, weights: PackedWeights) -> Floats:
         """Return x [num_rows, num_inputs] times the packed rows."""
         assert weights.close.alive, "the matrix was freed"
         assert x.shape[1] == weights.num_inputs, (x.shape, weights.num_inputs)
         y = np.empty((len(x), weights.num_outputs), dtype=np.float32)
-        _call(self._functions, "matmul_packed", self.instruction_set, weights.handle, _floats(x), len(x), y)
+        _call(self._functions, "matmul_packed", self._name, weights.handle, _floats(x), len(x), y)
         return y
 
     def unpack(self, weights: NDArray[np.generic], num_inputs: int, *, encoding: str) -> Floats:
         """Return the rows as float32 [num_outputs, num_inputs], after they were packed."""
         out = np.empty((len(weights), num_inputs), dtype=np.float32)
-        _call(self._functions, "unpack", self.instruction_set, encoding, _bytes(weights), len(weights), num_inputs, out)
+        _call(self._functions, "unpack", self._name, encoding, _bytes(weights), len(weights), num_inputs, out)
         return out
 
     def quantize_row(self, x: Floats) -> QuantizedRow:
@@ -146,7 +141,7 @@ class NativeKernels:
         row = QuantizedRow(
             np.empty(len(x), dtype=np.int8), np.empty(blocks, dtype=np.float32), np.empty(blocks, dtype=np.float32)
         )
-        _call(self._functions, "quantize_row", self.instruction_set, _floats(x), len(x), row.values, row.scales, row.sums)
+        _call(self._functions, "quantize_row", self._name, _floats(x), len(x), row.values, row.scales, row.sums)
         return row
 
     def rms_norm(self, x: Floats, weight: Floats, epsilon: float) -> Floats:
@@ -154,20 +149,20 @@ class NativeKernels:
         assert weight.shape == x.shape[-1:], (weight.shape, x.shape)
         x, out = _floats(x), np.empty(x.shape, dtype=np.float32)
         num_rows, width = _rows(x)
-        _call(self._functions, "rms_norm", self.instruction_set, x, _floats(weight), num_rows, width, epsilon, out)
+        _call(self._functions, "rms_norm", self._name, x, _floats(weight), num_rows, width, epsilon, out)
         return out
 
     def softmax(self, x: Floats) -> Floats:
         """Return e^x / sum(e^x) over the last dimension of [..., width]."""
         x, out = _floats(x), np.empty(x.shape, dtype=np.float32)
-        _call(self._functions, "softmax", self.instruction_set, x, *_rows(x), out)
+        _call(self._functions, "softmax", self._name, x, *_rows(x), out)
         return out
 
     def swiglu(self, gate: Floats, up: Floats) -> Floats:
         """Return silu(gate) * up, elementwise."""
         assert gate.shape == up.shape, (gate.shape, up.shape)
         out = np.empty(gate.shape, dtype=np.float32)
-        _call(self._functions, "swiglu", self.instruction_set, _floats(gate), _floats(up), gate.size, out)
+        _call(self._functions, "swiglu", self._name, _floats(gate), _floats(up), gate.size, out)
         return out
 
     def rope(self, x: Floats, cosines: Floats, sines: Floats) -> Floats:
@@ -176,7 +171,7 @@ class NativeKernels:
         assert cosines.shape == sines.shape == (num_tokens, head_dim // 2), (x.shape, cosines.shape, sines.shape)
         out = np.empty(x.shape, dtype=np.float32)
         _call(
-            self._functions, "rope", self.instruction_set, _floats(x), _floats(cosines), _floats(sines), num_tokens, num_heads,
+            self._functions, "rope", self._name, _floats(x), _floats(cosines), _floats(sines), num_tokens, num_heads,
             head_dim, out,
         )  # fmt: skip
         return out
@@ -186,7 +181,7 @@ class NativeKernels:
     ) -> PagedCache:
         """Store keys and values for `sequence_attention`."""
         return PagedCache(
-            self._functions, self.instruction_set, keys, values, block_table, kv_dtype=kv_dtype, block_size=block_size
+            self._functions, self._name, keys, values, block_table, kv_dtype=kv_dtype, block_size=block_size
         )
 
     def attention(
@@ -217,7 +212,7 @@ class NativeKernels:
         out = np.full(query.shape, np.nan, dtype=np.float32)
         num_queries, group, _ = query.shape
         _call(
-            self._functions, "attention", self.instruction_set, cache.handle, _floats(query), num_queries, group, kv_head,
+            self._functions, "attention", self._name, cache.handle, _floats(query), num_queries, group, kv_head,
             first_num_keys, out,
         )  # fmt: skip
         return out
@@ -230,7 +225,7 @@ class NativeKernels:
         assert first_num_keys + num_queries - 1 <= cache.num_tokens, (query.shape, first_num_keys, cache.num_tokens)
         out = np.empty(query.shape, dtype=np.float32)
         _call(
-            self._functions, "sequence_attention", self.instruction_set, cache.handle, _floats(query), num_queries, num_heads,
+            self._functions, "sequence_attention", self._name, cache.handle, _floats(query), num_queries, num_heads,
             first_num_keys, out,
         )  # fmt: skip
         return out
