@@ -67,19 +67,8 @@ def _stage(stage: StageResult) -> RenderableType:
 
 def _levels(result: LoadResult) -> Table:
     table = Table(box=None, pad_edge=False)
-    for column in (
-        "streams",
-        "req/s",
-        "tokens/s",
-        "good/s",
-        "good",
-        "TTFT p50",
-        "p99",
-        "ITL p50",
-        "p99",
-        "ok",
-        "failed",
-    ):
+    rates, latencies = ("req/s", "tok/s", "good/s", "good"), ("TTFT p50", "p99", "ITL p50", "p99")
+    for column in ("streams", *rates, *latencies, "ok", "bad"):
         table.add_column(column, justify="right", no_wrap=True)
     for stage in result.stages:
         first, gaps = stage.metrics["time_to_first_token"], stage.metrics["inter_token_latency"]

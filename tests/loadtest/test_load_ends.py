@@ -85,3 +85,17 @@ def test_load_stall_of_half_a_second_in_real_time_costs_what_was_due_meanwhile()
     assert 450 <= (result.stages[0].metrics["time_to_first_token"].p99 or 0) <= 1500
     waited = [request for request in result.requests if request.ttft_s is not None and request.ttft_s > 0.1]
     assert len(waited) >= 30
+
+
+def test_load_under_uvloop_runs_as_under_asyncio() -> None:
+    """The dashboard's server may run on uvloop, and a load runs in its process."""
+    uvloop = pytest.importorskip("uvloop")
+    wanted = LoadPlan(arrivals=Constant(rate=50), num_requests=10, **SHORT)
+    with (
+        timed_server(lambda number, body: steady(3, first_s=0.02, gap_s=0.01)) as server,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        result = runner.run(run_load(Target(url=server.url), wanted))
+    assert result.stages[0].counts.ok == 10
+    assert (result.stages[0].metrics["time_to_first_token"].min or 0) >= 20
+    assert result.stages[0].metrics["inter_chunk_latency"].count == 20
