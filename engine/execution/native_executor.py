@@ -29,7 +29,8 @@ class NativeExecutor:
     exact. When `exact`, block matrices become float32 in memory. Norms, rotation, softmax: float32.
 
     Keys and values are rounded to `kv_dtype` as they are stored, and every reader, the step that stores them included,
-    sees them rounded. Attention computes in float32 on them, whatever their precision.
+    sees them rounded. Attention computes in float32 on them, whatever their precision; but `amx` on a bfloat16 cache,
+    heads of a multiple of 32 and blocks of a multiple of 16 rounds queries and weights to bfloat16 as well.
 
     Args:
         spec, weights: the model.
