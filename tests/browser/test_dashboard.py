@@ -186,7 +186,7 @@ def test_dashboard_that_goes_away_is_announced_and_the_page_reconnects(browser: 
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (1440, "dark"), (390, "light")])
 def test_page_fits_its_width(page: Page, width: int, scheme: str, tmp_path: Path) -> None:
     page.emulate(width=width, scheme=scheme)
-    for tab in ("live", "playground"):
+    for tab in ("live", "load", "playground"):
         page.open(f"#{tab}")
         page.wait_text("[data-field=state]", "Ready")
         overflow = page.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
