@@ -2,9 +2,9 @@
 """Run the native kernels' tests over a library built with sanitizers: `sanitize_kernels.py address` or `thread`.
 
 `address` is AddressSanitizer with UndefinedBehaviorSanitizer over every kernel on odd shapes, attention in every
-precision of the cache and the draw included; `thread` is ThreadSanitizer over decoders of several threads. The sanitizer's
-runtime is loaded before the interpreter, which isn't built with it, so leaks of the interpreter aren't looked for. A
-finding ends the run with a report and a non-zero code.
+precision of the cache and the draw included; `thread` is ThreadSanitizer over decoders of several threads. The
+sanitizer's runtime is loaded before the interpreter, which isn't built with it, so leaks of the interpreter aren't
+looked for. A finding ends the run with a report and a non-zero code.
 Needs GCC, and minutes.
 """
 
