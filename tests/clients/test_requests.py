@@ -143,6 +143,15 @@ def test_probe_prints_percentiles_only_where_there_are_enough_values(language: s
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
+def test_request_on_a_kept_connection_that_ends_without_an_answer_goes_out_once_more(language: str) -> None:
+    with replaying(STREAM, Answer(()), STREAM, Answer(()), STREAM) as server:
+        seen = run(language, "load", "--url", server.url, "--requests", "3", "--concurrency", "1")
+    assert (seen.code, seen.stderr) == (0, "")
+    assert "requests: 3 ok, 0 failed\ntokens: 15\n" in seen.stdout
+    assert len(server.requests) == 5
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_load_outlives_kept_connections_that_the_server_gives_up(language: str) -> None:
     with replaying(Answer((recording("usage_chunk"),))) as server:
         seen = run(language, "load", "--url", server.url, "--requests", "40", "--concurrency", "2")
