@@ -25,8 +25,8 @@ def allowed(language: str, name: str) -> tuple[Run, ...]:
     """Return what a client may make of a recording: one thing, but for broken HTTP.
 
     java.net.http gives nothing of what came in one read with a chunk that it can't read, not even the head if that did.
-    Mono's HttpClient has one exception for such a chunk and for a connection that ended; that of .NET may wait for more of
-    what is no HTTP, until the connection ends.
+    Mono's HttpClient has one exception for such a chunk and for a connection that ended. That of .NET may wait for more
+    of what is no HTTP, until the connection ends.
     """
     expected = EXPECTED[name]
     if name == "bad_chunk_size" and language == "java":
