@@ -1,7 +1,7 @@
 """The native CPU executor: one call into our own C++ runs a whole step, without the interpreter lock."""
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from engine.config import KvDtypeName
 from engine.errors import ConfigError
@@ -111,15 +111,15 @@ class NativeExecutor:
         """Call `observer(layer, residual [num_tokens, hidden_size])` after every layer of a step; None ends it."""
         self._decoder.observe_layers(observer)
 
-    def execute(self, batch: ForwardBatch) -> torch.Tensor:
-        """Return float32 [num_logits, vocab_size] on the CPU, valid until the next call."""
+    def execute(self, batch: ForwardBatch) -> NDArray[np.float32]:
+        """Return float32 [num_logits, vocab_size], valid until the next call."""
         num_logits = len(batch.logits_rows)
         self._check(batch)
         if len(self._logits) < num_logits:
             self._logits = np.empty((num_logits, self._spec.vocab_size), dtype=np.float32)
         logits = self._logits[:num_logits]
         self._decoder.forward(batch, logits)
-        return torch.from_numpy(logits)
+        return logits
 
     def close(self) -> None:
         """Free the weights, the KV pool and the threads; further calls are errors."""
@@ -132,8 +132,7 @@ class NativeExecutor:
             self._decoder.set_weight(name, "Q8_0", quantize_to_q8_0(tensor.to_float32()), rows, columns)
             self._packed["int8"] = self._packed.get("int8", 0) + rows * columns
             return
-        is_block = tensor.encoding in BLOCK_ENCODINGS and not exact
-        keep = is_matrix and (is_block or tensor.encoding in FLOAT_ENCODINGS)
+        keep = is_matrix and not exact and tensor.encoding in (*BLOCK_ENCODINGS, *FLOAT_ENCODINGS)
         data = np.ascontiguousarray(tensor.data if keep else tensor.to_float32())
         self._decoder.set_weight(name, tensor.encoding if keep else "F32", data, rows, columns)
         kept = tensor.encoding if keep and tensor.encoding != "F32" else "float32"

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("engine", "service", "observability", "dashboard", "loadtest")
 
 NO_TORCH = (
+    "engine.build",
     "engine.clock",
     "engine.config",
     "engine.core",

@@ -10,6 +10,7 @@ from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
+from selenium_axe_python import Axe
 
 from dashboard.server import create_app
 from tests.support.loopback import serving
@@ -37,6 +38,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.skip(reason="chromium and chromedriver are not installed"))
+
+
+_AXE = """
+const [within, done] = arguments;
+const told = ({id, nodes}) => nodes.map((node) => `${id}: ${node.target} ${node.failureSummary}`);
+axe.run(within, {resultTypes: ['violations']}).then(
+  (result) => done(result.violations.flatMap(told)),
+  (error) => done([`axe-core failed: ${error}`]),
+);
+"""
 
 
 @pytest.fixture(scope="session")
@@ -85,6 +96,13 @@ class Page:
 
     def console(self) -> list[str]:
         return [entry["message"] for entry in self.browser.get_log("browser")]  # type: ignore[no-untyped-call]
+
+    def violations(self, within: str = "html") -> list[str]:
+        """Return what axe-core has against the page as it is now, or a part of it: rule and element of each finding."""
+        if not self.run("return Boolean(window.axe)"):
+            Axe(self.browser).inject()
+        found: list[str] = self.browser.execute_async_script(_AXE, within)  # type: ignore[no-untyped-call]
+        return found
 
     def emulate(self, *, width: int = 1440, height: int = 900, scheme: str = "light") -> None:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}

@@ -33,11 +33,18 @@ enum class Format : int {
   // w = scale * s * (q - 32), q in 0..63, s for each half of a block: [panel][super-block]{float16 scale[16], unused[16];
   // [block] int8 s[2][16]; [block]{low; uint8 [2][16][4], two bits for each of inputs 16i + 4j... in bits 2j and 2j+1}}.
   kUint6K = 8,
+  // The same values as without tiles, [panel][block]{uint16 [16][32]}, multiplied with rows in bfloat16; where the kernels
+  // have matmul_tiled and rows are a multiple of 32.
+  kBFloat16Tiles = 9,
+  kFloat16Tiles = 10,
 };
 
 // Whether a matrix is multiplied in float32, its values being converted in registers.
 static inline bool is_float(Format format) {
   return format == Format::kFloat32 || format == Format::kBFloat16 || format == Format::kFloat16;
+}
+static inline bool is_tiled(Format format) {
+  return format == Format::kBFloat16Tiles || format == Format::kFloat16Tiles;
 }
 static inline int value_bytes(Format format) { return format == Format::kFloat32 ? 4 : 2; }
 
@@ -87,12 +94,18 @@ static inline int64_t attention_score_stride(const AttentionTask& task) {
 
 // Floats of scratch that a task of num_rows rows and at most num_keys keys needs.
 static inline int64_t attention_scratch(int num_rows, int64_t num_keys, int head_dim) {
-  return num_rows * ((num_keys + kPanel - 1) / kPanel * kPanel) + int64_t(kAttentionChunk) * head_dim;
+  const int64_t keys = (num_keys + kPanel - 1) / kPanel * kPanel;
+  const int64_t in_rows = num_rows * keys + int64_t(kAttentionChunk) * head_dim;
+  const int64_t in_tile = (kPanel + 1) * (keys + keys / 2 + 2 * int64_t(head_dim));
+  return in_rows > in_tile ? in_rows : in_tile;
 }
 
 static inline float attention_scale(int head_dim) { return 1.0f / __builtin_sqrtf(float(head_dim)); }
 
 constexpr int kSpan = 128;  // tokens of a vocabulary that the draw sums and compares as one
+
+constexpr int kBucketsADepth = 64;             // by which the draw sorts wide nuclei roughly, for each power of e
+constexpr int kBuckets = 22 * kBucketsADepth;  // the last one takes all that is left
 
 // How the draw turns scores into weights.
 struct WeightRule {
@@ -111,6 +124,11 @@ struct KernelTable {
   // The same for a matrix in float and float rows.
   void (*matmul_float)(const PackedMatrix& w, const float* x, int num_rows, int first_panel, int last_panel, float* y,
                        int64_t stride);
+  // The same in bfloat16, for a format that is_tiled; null where there are no such kernels. pair_row rounds x into place
+  // `row` of pairs [group of 16 rows][block][16 pairs of inputs][16 rows][2]; unused places may hold anything.
+  void (*pair_row)(const float* x, int num_inputs, uint16_t* pairs, int row);
+  void (*matmul_tiled)(const PackedMatrix& w, const uint16_t* pairs, int num_rows, int first_panel, int last_panel,
+                       float* y, int64_t stride);
   // out = x / rms(x) * weight (Zhang and Sennrich, arXiv 1910.07467).
   void (*rms_norm)(const float* x, const float* weight, int size, float epsilon, float* out);
   // out[i] = silu(gate[i]) * up[i] (Shazeer, arXiv 2002.05202).
@@ -129,6 +147,10 @@ struct KernelTable {
   void (*softmax)(const float* x, int size, float* out);
   // Rotates the heads of one token to its position.
   void (*rope)(const float* x, const float* cosines, const float* sines, int num_heads, int head_dim, float* out);
+  // Whether attention goes through tiles of bfloat16 where the cache allows it; see kv_layout.
+  bool has_half_tiles;
+  // buckets [size] of scores [size]; see draw_kernels.h.
+  void (*bucket_scores)(const float* scores, int size, const WeightRule& rule, uint16_t* buckets);
 };
 
 const KernelTable* portable_kernels();

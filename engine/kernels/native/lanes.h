@@ -20,6 +20,7 @@
 #if defined(__AVX512F__)
 // GCC 12's own header has intrinsics that start from a deliberately undefined register.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 #endif
 
@@ -98,6 +99,12 @@ inline Lanes multiply_add(Lanes a, Lanes b, Lanes c) {
 inline Lanes add(Lanes a, Lanes b) {
 #pragma GCC unroll 4
   for (int i = 0; i < kParts; ++i) a.part[i] += b.part[i];
+  return a;
+}
+
+inline Lanes subtract(Lanes a, Lanes b) {
+#pragma GCC unroll 4
+  for (int i = 0; i < kParts; ++i) a.part[i] -= b.part[i];
   return a;
 }
 

@@ -32,6 +32,11 @@ def in_eight_bits(x: np.ndarray) -> np.ndarray:
     return (steps.astype(np.float64) * largest / 127).reshape(x.shape)
 
 
+def in_bfloat16(x: np.ndarray) -> np.ndarray:
+    """Return values rounded to bfloat16, float64."""
+    return torch.from_numpy(x).bfloat16().double().numpy()
+
+
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (15, 7), (16, 48), (35, 64)])
 def test_float_matmul_odd_shapes_match_numpy(kernels: NativeKernels, rows: int, outputs: int, inputs: int) -> None:
@@ -47,8 +52,22 @@ def test_half_precision_matmul_is_float_matmul_of_the_same_values(
     kernels: NativeKernels, encoding: str, rows: int, outputs: int, inputs: int
 ) -> None:
     x, weights = noise(rows, inputs), quantized(noise(outputs, inputs, seed=1), encoding)
+    if kernels.instruction_set == "amx" and inputs % BLOCK == 0:
+        pytest.skip("its rows are rounded")
     expected = kernels.matmul(x, dequantize_rows(weights, encoding), encoding="F32")
     assert np.array_equal(kernels.matmul(x, weights, encoding=encoding), expected)
+
+
+@pytest.mark.parametrize("encoding", ["F16", "BF16"])
+@pytest.mark.parametrize("rows", [*ROWS, 16, 17, 49, 65])
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 32), (17, 64), (35, 160), (50, 2080)])
+def test_half_precision_matmul_in_tiles_is_that_of_values_in_bfloat16(
+    encoding: str, rows: int, outputs: int, inputs: int
+) -> None:
+    kernels = NativeKernels(library_for("amx"), "amx")
+    x, weights = noise(rows, inputs), quantized(noise(outputs, inputs, seed=1), encoding)
+    expected = in_bfloat16(x) @ in_bfloat16(dequantize_rows(weights, encoding)).T
+    np.testing.assert_allclose(kernels.matmul(x, weights, encoding=encoding), expected, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("encoding", BLOCK_ENCODINGS)
@@ -66,9 +85,9 @@ def test_quantized_matmul_odd_shapes_match_numpy(
 @pytest.mark.parametrize("encoding", ["F32", "F16", "BF16", *BLOCK_ENCODINGS])
 def test_matmul_row_has_the_same_bits_in_any_company(kernels: NativeKernels, encoding: str) -> None:
     inputs = max(96, block_format(encoding).block_size)
-    x, weights = noise(41, inputs), quantized(noise(50, inputs, seed=1), encoding)
+    x, weights = noise(90, inputs), quantized(noise(50, inputs, seed=1), encoding)
     together = kernels.matmul(x, weights, encoding=encoding)
-    for count in (1, 2, 3, 4, 7, 8, 9, 15):
+    for count in (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 33, 49, 65):
         for first in (0, 1, 23):
             part = kernels.matmul(x[first : first + count], weights, encoding=encoding)
             assert np.array_equal(part, together[first : first + count]), (first, count)
@@ -85,10 +104,9 @@ def test_amx_gives_the_bits_of_avx512(encoding: str, inputs: int) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["F16", "BF16", *BLOCK_ENCODINGS])
-def test_packing_changes_no_value(encoding: str) -> None:
+def test_packing_changes_no_value(kernels: NativeKernels, encoding: str) -> None:
     inputs = max(64, 2 * block_format(encoding).block_size)
     weights = quantized(noise(35, inputs) * 3, encoding)
-    kernels = NativeKernels(native_library(), "portable")
     assert np.array_equal(kernels.unpack(weights, inputs, encoding=encoding), dequantize_rows(weights, encoding))
 
 
@@ -129,7 +147,7 @@ def test_quantized_row_matches_formula(kernels: NativeKernels, blocks: int) -> N
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("encoding", ["F32", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("encoding", ["F32", "F16", "BF16", "Q4_1", "Q8_0"])
 def test_matmul_bad_input_gives_bad_output_in_its_row_only(kernels: NativeKernels, encoding: str, bad: float) -> None:
     x, weights = noise(9, 64), quantized(noise(20, 64, seed=1), encoding)
     clean = kernels.matmul(x, weights, encoding=encoding)
@@ -208,7 +226,12 @@ def test_attention_any_block_size_and_head_dim_matches_formula(
         query = 3 * noise(num_queries, 3, head_dim)
         first = length - num_queries + 1
         out = cache.run(kernels, query, kv_head=1, first_num_keys=first)
-        np.testing.assert_allclose(out, cache.attend(query, 1, first), rtol=1e-4, atol=1e-5)
+        in_tiles = kernels.instruction_set == "amx" and kv_dtype == "bfloat16"
+        if in_tiles and head_dim % 32 == 0 and block_size % 16 == 0:  # queries and weights in 8 bits of precision
+            query = torch.from_numpy(query).bfloat16().float().numpy()
+            np.testing.assert_allclose(out, cache.attend(query, 1, first), rtol=0, atol=2**-8 * 4)
+        else:
+            np.testing.assert_allclose(out, cache.attend(query, 1, first), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kv_dtype", KV_DTYPES)
@@ -237,15 +260,16 @@ def test_attention_nan_key_or_value_reaches_the_output(kernels: NativeKernels, k
         assert np.isfinite(cache.run(kernels, noise(1, 2, 32), kv_head=1, first_num_keys=41)).all(), spoil
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("kv_dtype", KV_DTYPES)
-def test_attention_later_nan_is_unseen_by_earlier_queries(kernels: NativeKernels, kv_dtype: str) -> None:
+def test_attention_later_nan_is_unseen_by_earlier_queries(kernels: NativeKernels, kv_dtype: str, bad: float) -> None:
     cache = PagedKeys(41, block_size=16, head_dim=32, kv_dtype=kv_dtype)
     query = noise(8, 3, 32)
     clean = cache.run(kernels, query, kv_head=0, first_num_keys=34)
-    cache.keys[38, 0], cache.values[38, 0] = np.nan, np.nan
+    cache.keys[38, 0], cache.values[38, 0] = bad, bad
     out = cache.run(kernels, query, kv_head=0, first_num_keys=34)
     assert np.array_equal(out[:5], clean[:5])
-    assert np.isnan(out[5:]).all()
+    assert not np.isfinite(out[5:]).any()
 
 
 def test_attention_float16_takes_the_largest_for_values_beyond_its_range(kernels: NativeKernels) -> None:
