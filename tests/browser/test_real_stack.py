@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ from tests.support.stub_service import Stub
 
 FLAGS = ("--model", "random:tiny", "--threads", "1", "--block-size", "8", "--num-kv-blocks", "96", "--log-content")
 MAX_CORE_SHARE = 0.10
-MEASURED_S = 8.0
+MEASURED_S = 4.0
+NUM_MEASURED = 4  # what else the machine does makes it dearer, never cheaper
 
 
 @pytest.fixture(scope="module")
@@ -79,36 +81,40 @@ def test_killed_engine_is_announced_and_the_page_recovers_without_a_reload(real:
     real.wait(lambda: real.text("[data-stat='engine.restarts']") == "1", "the restart is not told")
 
 
-def test_live_costs_less_than_a_tenth_of_a_core_at_one_frame_a_second(browser: Chrome) -> None:
+@pytest.mark.parametrize("tab", ["live", "requests"])
+def test_tab_costs_less_than_a_tenth_of_a_core_at_one_frame_a_second(browser: Chrome, tab: str) -> None:
     stub = Stub(rate=3.0, past_s=320.0)
     with serving(stub.app()) as service_url, serving(create_app(service_url, poll_interval_s=1.0)) as url:
         page = Page(browser, url, stub)
         page.emulate(width=1280, height=2600)  # everything visible
-        page.open("#live")
-        page.wait(lambda: page.text("[data-chart=kv] .value") not in ("", "–"), "the KV chart never got a row")
+        page.open(f"#{tab}")
+        page.wait_text("[data-field=state]", "Ready")
         page.run("return new Promise((done) => setTimeout(done, 2000))")
-        before, started = browser_cpu_s(browser), time.monotonic()
-        page.run(f"return new Promise((done) => setTimeout(done, {MEASURED_S * 1000}))")
-        share = (browser_cpu_s(browser) - before) / (time.monotonic() - started)
+        share = min(core_share(page) for _ in range(NUM_MEASURED))
         browser.get("about:blank")
     assert share < MAX_CORE_SHARE, f"{share:.1%} of a core"
 
 
+def core_share(page: Page) -> float:
+    """Return the share of a core that Chromium takes over a few seconds."""
+    before, started = browser_cpu_s(page.browser), time.monotonic()
+    page.run(f"return new Promise((done) => setTimeout(done, {MEASURED_S * 1000}))")
+    return (browser_cpu_s(page.browser) - before) / (time.monotonic() - started)
+
+
 def browser_cpu_s(browser: Chrome) -> float:
-    """Return the CPU seconds of all of Chromium's processes."""
-    driver = browser.service.process.pid  # type: ignore[attr-defined]
-    ticks = sum(_ticks(pid) for pid in _descendants(driver))
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _descendants(pid: int) -> list[int]:
-    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return [*children, *(each for child in children for each in _descendants(child))]
-
-
-def _ticks(pid: int) -> int:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return int(fields[11]) + int(fields[12])
+    """Return the CPU seconds of the driver and all of Chromium's processes."""
+    parents, ticks = {}, {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+            parents[int(stat.parent.name)] = int(fields[1])
+            ticks[int(stat.parent.name)] = int(fields[11]) + int(fields[12])
+    family = {browser.service.process.pid}  # type: ignore[attr-defined]
+    while children := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= children
+    assert len(family) > 3, "Chromium's processes are not found"
+    return sum(ticks.get(pid, 0) for pid in family) / os.sysconf("SC_CLK_TCK")
 
 
 def engine_pid(served: ServeProcess) -> int:

@@ -239,21 +239,19 @@ export class Chart {
     context.beginPath();
     context.rect(MARGIN.left, 0, this._width() - MARGIN.left - MARGIN.right + 1, y(0));
     context.clip();
-    let below = new Map();
+    const { first, last } = rows;
+    const runs = this._indexRuns(rows);
+    const at = Float64Array.from({ length: Math.max(0, last - first) }, (_, i) => x(this._columns.at("t", first + i)));
+    let below = new Float64Array(at.length);
     for (const { key, color } of this._series) {
-      const above = new Map(below);
-      for (let i = rows.first; i < rows.last; i++) {
-        const value = this._value(key, i);
-        above.set(i, (below.get(i) ?? 0) + (Number.isNaN(value) ? 0 : value));
-      }
-      for (const run of this._indexRuns(rows)) {
-        const at = (i) => x(this._columns.at("t", i));
+      const above = below.map((sum, i) => sum + (this._value(key, first + i) || 0));
+      context.fillStyle = colors.get(color);
+      context.globalAlpha = 0.8;
+      for (const run of runs) {
         context.beginPath();
-        run.forEach((i) => context.lineTo(at(i), y(above.get(i))));
-        [...run].reverse().forEach((i) => context.lineTo(at(i), y(below.get(i) ?? 0)));
+        for (const i of run) context.lineTo(at[i - first], y(above[i - first]));
+        for (let r = run.length - 1; r >= 0; r--) context.lineTo(at[run[r] - first], y(below[run[r] - first]));
         context.closePath();
-        context.fillStyle = colors.get(color);
-        context.globalAlpha = 0.8;
         context.fill();
       }
       below = above;

@@ -12,7 +12,7 @@ import { RequestTable } from "./table.js";
 const KEPT = 2000;
 const FIRST_RECENT = 1000;
 const NEXT_RECENT = 100;
-const SHOWN = 200;
+const SHOWN = 100;
 const MAX_STEPS = 4000;
 
 export function create(panel, page) {

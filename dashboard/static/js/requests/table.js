@@ -73,12 +73,17 @@ export class RequestTable {
     const order = rows.map((row) => row.request_id);
     const kept = new Set(order);
     for (const id of this._nodes.keys()) if (!kept.has(id)) this._nodes.delete(id);
-    for (const row of rows) this._fill(this._node(row.request_id), row);
+    for (const row of rows) {
+      const node = this._node(row.request_id);
+      if (!node.isFinal) this._fill(node, row);
+    }
     if (order.length !== this._order.length || order.some((id, i) => id !== this._order[i])) this._arrange(order);
     const tabbable = kept.has(selected) ? selected : order[0];
     for (const [id, node] of this._nodes) {
-      node.open.tabIndex = id === tabbable ? 0 : -1;
-      node.row.setAttribute("aria-selected", String(id === selected));
+      const tabIndex = id === tabbable ? 0 : -1;
+      if (node.open.tabIndex !== tabIndex) node.open.tabIndex = tabIndex;
+      const isSelected = String(id === selected);
+      if (node.row.getAttribute("aria-selected") !== isSelected) node.row.setAttribute("aria-selected", isSelected);
     }
   }
 
@@ -88,7 +93,13 @@ export class RequestTable {
 
   _arrange(order) {
     const focused = this._body.contains(document.activeElement) ? document.activeElement : null;
-    this._body.replaceChildren(...order.map((id) => this._nodes.get(id).row));
+    let here = this._body.firstElementChild;
+    for (const id of order) {
+      const { row } = this._nodes.get(id);
+      if (row === here) here = here.nextElementSibling;
+      else this._body.insertBefore(row, here);
+    }
+    while (this._body.rows.length > order.length) this._body.lastElementChild.remove();
     this._order = order;
     if (focused?.isConnected) focused.focus({ preventScroll: true });
   }
@@ -127,7 +138,9 @@ export class RequestTable {
     return node;
   }
 
+  /** A request that has ended and sent everything changes no more. */
   _fill(node, row) {
+    node.isFinal = row.phase === "ended" && row.e2e_s !== null;
     node.state.className = `state ${stateClass(row)}`;
     setText(node.state, stateText(row));
     for (const { field, text } of COLUMNS) if (text) setText(node.cells.get(field), text(row));
