@@ -81,12 +81,12 @@ def test_killed_engine_is_announced_and_the_page_recovers_without_a_reload(real:
     real.wait(lambda: real.text("[data-stat='engine.restarts']") == "1", "the restart is not told")
 
 
-@pytest.mark.parametrize("tab", ["live", "requests"])
-def test_tab_costs_less_than_a_tenth_of_a_core_at_one_frame_a_second(browser: Chrome, tab: str) -> None:
-    stub = Stub(rate=3.0, past_s=320.0)
+@pytest.mark.parametrize(("tab", "height"), [("live", 2600), ("requests", 900)])  # all charts; a screen of rows
+def test_tab_costs_less_than_a_tenth_of_a_core_at_one_frame_a_second(browser: Chrome, tab: str, height: int) -> None:
+    stub = Stub(rate=2.0, past_s=320.0)
     with serving(stub.app()) as service_url, serving(create_app(service_url, poll_interval_s=1.0)) as url:
         page = Page(browser, url, stub)
-        page.emulate(width=1280, height=2600)  # everything visible
+        page.emulate(width=1280, height=height)
         page.open(f"#{tab}")
         page.wait_text("[data-field=state]", "Ready")
         page.run("return new Promise((done) => setTimeout(done, 2000))")

@@ -8,6 +8,7 @@ import { stateText } from "./table.js";
 const MARGIN = { top: 10, right: 14, bottom: 24, left: 62 };
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif";
 const NEAR_PX = 18;
+const DOT_PX = 3.5;
 const MIN_SPAN_S = 60;
 const EDGE = 0.015; // so that the oldest point is not on the axis
 
@@ -130,6 +131,7 @@ export class Scatter {
       if (x(t) > MARGIN.left + 22 && x(t) < width - 34) context.fillText(clock(t), x(t), height - 7);
     }
     const colors = { decode: color("--decode"), bad: color("--bad"), open: color("--waiting"), preempted: color("--p99") };
+    const plain = new Map(); // dots of one colour are filled in one go
     this._points.forEach((point, i) => {
       point.x = x(point.t);
       point.y = y(point.value);
@@ -137,8 +139,11 @@ export class Scatter {
       const bad = ["failed", "aborted", "rejected"].includes(row.state);
       const tone = bad ? colors.bad : point.open ? colors.open : row.num_preemptions ? colors.preempted : colors.decode;
       const chosen = row.request_id === this._selected || i === this._pointed;
-      paintPoint(context, point, { tone, bad, radius: chosen ? 6 : 3.5, ring: chosen ? color("--text") : null });
+      if (bad || point.open || chosen) paintPoint(context, point, { tone, bad, radius: chosen ? 6 : DOT_PX, ring: chosen ? color("--text") : null });
+      else if (plain.has(tone)) plain.get(tone).push(point);
+      else plain.set(tone, [point]);
     });
+    for (const [tone, points] of plain) paintDots(context, points, tone);
   }
 
   _readOut() {
@@ -156,6 +161,18 @@ export class Scatter {
     this._tip.style.top = `${point.y < 48 ? point.y + 12 : point.y - 34}px`;
     this._canvas.setAttribute("aria-label", `${row.request_id}: ${text}; Enter opens it`);
   }
+}
+
+function paintDots(context, points, tone) {
+  context.fillStyle = tone;
+  context.globalAlpha = 0.72;
+  context.beginPath();
+  for (const { x, y } of points) {
+    context.moveTo(x + DOT_PX, y);
+    context.arc(x, y, DOT_PX, 0, 7);
+  }
+  context.fill();
+  context.globalAlpha = 1;
 }
 
 function paintPoint(context, { x, y, open }, { tone, bad, radius, ring }) {
