@@ -57,6 +57,13 @@ function frame(now) {
 }
 requestAnimationFrame(frame);
 """
+SAVED = """
+window.saved = [];
+URL.createObjectURL = (blob) => {
+  blob.text().then((text) => window.saved.push([blob.type, text.slice(0, 400)]));
+  return "#replay";
+};
+"""
 DROP = """
 const files = new DataTransfer();
 files.items.add(new File([arguments[0]], arguments[1]));
@@ -91,6 +98,12 @@ def load(served: Served, num_requests: int, *, first: int = 0) -> list[str]:
         return list(pool.map(ask, range(first, first + num_requests)))
 
 
+def saved(page: Page) -> list[list[str]]:
+    files = page.run("return window.saved")
+    assert isinstance(files, list)
+    return files
+
+
 def jump(page: Page, kind: str) -> None:
     page.find(f"[data-jump={kind}]").click()
 
@@ -116,6 +129,13 @@ def test_recorded_trace_is_dropped_in_stepped_through_and_linked(browser: Chrome
         page.find("[data-part=lanes] canvas").send_keys("c")
         page.wait_text("[data-part=event] h4", "block copied")
         assert "Copy-on-write" in page.text("[data-part=event]")
+
+        page.run(SAVED)
+        page.find("#replay-png").click()
+        page.find("#replay-perfetto").click()
+        page.wait(lambda: len(saved(page)) == 2, "nothing was saved")
+        assert sorted(kind for kind, _ in saved(page)) == ["application/json", "image/png"]
+        assert any('"traceEvents":[' in text for _, text in saved(page))
 
         place = page.text("[data-part=place]")
         page.wait(lambda: "seq=" in browser.current_url, "the address never said where this is")
