@@ -42,6 +42,9 @@ class ReplayTab {
     this._urlTimer = 0;
     this._isShown = false;
     this._wanted = null; // a place to go to once the trace is there
+    this._askedLife = ""; // engine process that a link asked for
+    this._written = null; // parameters that this tab put into the address itself
+    this._fileName = "";
     this._listen();
   }
 
@@ -54,9 +57,9 @@ class ReplayTab {
     const isElsewhere = this._session === null || params.toString() !== this._written;
     if (isElsewhere) this._wanted = place;
     if (place.axis) this._useAxis(place.axis);
-    if (this._source === "") this._startLive(place.life);
-    else if (this._source === "live" && !wasShown && !this._live.isOn) this._live.follow();
-    if (this._session && isElsewhere) await this._goToWanted();
+    if (this._source === "" || (isElsewhere && this._isOfServer(place))) this._startLive(place.life);
+    else if (this._source === "live" && !wasShown && !this._live.isOn && this._live.trace) this._live.follow();
+    else if (isElsewhere) await this._goToWanted();
     this._views.due();
   }
 
@@ -74,7 +77,13 @@ class ReplayTab {
 
   // --- sources ---
 
+  /** Whether a place is one that the server's ring must be read for, now: what is open may not have it. */
+  _isOfServer({ traceId, requestId, life }) {
+    return traceId !== "" || requestId !== "" || (life !== "" && life !== this._session?.trace.header.life);
+  }
+
   _startLive(life = "") {
+    this._askedLife = life;
     this._source = "live";
     this._isFollowing = true;
     this._fail("");
@@ -146,9 +155,6 @@ class ReplayTab {
       if (!requestId) return this._fail(`The server doesn’t know trace ${place.traceId} any more.`);
     }
     if (requestId) return this._goToRequest(requestId);
-    if (place.life && session.trace.header.life && place.life !== session.trace.header.life) {
-      return this._fail("The engine was restarted since that link was made; its events are not held any more.");
-    }
     if (place.seq === null) return undefined;
     const last = session.trace.seqOf(session.trace.length - 1);
     if (place.seq < session.trace.firstSeq || place.seq > last) this._fail(`Event ${place.seq} is not in this trace, which holds ${session.trace.firstSeq} to ${last}.`);
@@ -219,6 +225,13 @@ class ReplayTab {
     else this._showStatus();
   }
 
+  /** The engine process that a link names is gone: show the one that is there. */
+  _forgetLife() {
+    this._wanted = null;
+    this._startLive();
+    this._fail("The engine was restarted since that link was made; its events are not held any more.");
+  }
+
   // --- words ---
 
   _showStatus() {
@@ -263,6 +276,7 @@ class ReplayTab {
     this._live.addEventListener("lost", () => this._lost());
     this._live.addEventListener("state", (event) => {
       this._liveState = event.detail;
+      if (event.detail.state === "failed" && this._askedLife) this._forgetLife();
       this._showStatus();
     });
     on("#replay-follow", "click", () => this._toggleFollowing());
