@@ -174,14 +174,14 @@ def test_exemplar_link_opens_the_first_step_of_its_request(browser: Chrome) -> N
         (request_id,) = detail["trace"]["request_ids"]
         page.open(f"#replay?trace_id={trace_id}")
         page.wait_text("[data-part=event] h4", "scheduled")
-        assert request_id in page.text("[data-part=event]")
-        assert request_id in page.text("[data-part=selected]")
+        page.wait_text("[data-part=event]", request_id)
+        page.wait_text("[data-part=selected]", request_id)
         later = load(served, 1, first=9)[0]
         page.wait(lambda: served.get(f"/telemetry/traces/{later}").status_code == 200, "the trace never came")
         page.run(f"location.hash = '#replay?trace_id={later}'")
         (other_id,) = served.get(f"/telemetry/traces/{later}").json()["trace"]["request_ids"]
         page.wait_text("[data-part=selected]", other_id)
-        assert page.text("[data-part=event] h4") == "scheduled"
+        page.wait_text("[data-part=event] h4", "scheduled")
         page.open("#replay?seq=5&life=gone")
         page.wait_text("[data-part=failure]", "The engine was restarted since that link was made")
         page.open("#replay?trace_id=0af7651916cd43dd8448eb211c80319c")
