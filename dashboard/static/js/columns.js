@@ -42,6 +42,11 @@ export class Columns {
     return this._columns.get(name)[this._slot(i)];
   }
 
+  /** Set the value of row `i`. */
+  put(name, i, value) {
+    this._columns.get(name)[this._slot(i)] = value;
+  }
+
   lastTime() {
     return this.length ? this.at("t", this.length - 1) : -Infinity;
   }
