@@ -138,6 +138,7 @@ class Recorder:
             handler = handlers.get(type(event))
             if handler is not None:
                 handler(event)
+        self._requests.settle()
         last = events[-1].t
         self._engine.heard(last)
         if not (self._requests.num_running or self._requests.num_waiting):

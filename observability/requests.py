@@ -6,6 +6,7 @@ A request is *live* until its one terminal event, then *sending* until the servi
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from engine.events import (
     PrefixLookup,
@@ -35,6 +36,25 @@ _REASONS = {Outcome.ABORTED: "abort", Outcome.FAILED: "error", Outcome.REJECTED:
 
 # A service that forgets to say "last byte sent" must not make this grow for ever.
 MAX_SENDING = 4096
+
+
+@dataclass(slots=True)
+class _Run:
+    """Tokens that came at one moment, not counted yet.
+
+    Nearly all tokens of a step come after the same gap, down to the last bit: they are observed together.
+
+    Attributes:
+        t: monotonic seconds.
+        gap, num_gaps: so many of the newest tokens came so many seconds after the one before.
+        trace_id: of the last of these that is sampled, "" for none.
+    """
+
+    t: float = 0.0
+    num_tokens: int = 0
+    gap: float = 0.0
+    num_gaps: int = 0
+    trace_id: str = ""
 
 
 class RequestBook:
@@ -71,6 +91,7 @@ class RequestBook:
         self.num_unknown = 0
         self.num_running = 0
         self.num_waiting = 0
+        self._run = _Run()
         # series that are touched once per token or more often
         self._itl = metrics.itl.at()
         self._generated = metrics.generated_tokens.at()
@@ -220,24 +241,49 @@ class RequestBook:
                 self._observe_ttft(timeline, event.t)
 
     def on_tokens(self, event: RequestTokens) -> None:
+        """Take in what comes once for each token, so with as little as it needs; `settle` must follow."""
+        t, num_tokens = event.t, event.num_tokens
+        run = self._run
+        if t != run.t:
+            self.settle()
+            run.t = t
+        run.num_tokens += num_tokens
         timeline = self._live.get(event.request_id)
-        num_tokens = event.num_tokens
-        self._generated.value += num_tokens
-        second = self._window.at(event.t)
-        second.generated_tokens += num_tokens
         if timeline is None:
             self.num_unknown += 1
             return
         choice = timeline.choices.get(event.index) or timeline.choice(event.index)
-        gap = choice.add(num_tokens, event.t)
+        gap = choice.add(num_tokens, t)
         if choice.num_tokens >= choice.next_mark:
             choice.mark(event)
         if gap is not None:
-            self._itl.observe(gap, trace_id=timeline.trace_id, wall=event.t + self._wall_offset)
-            second.itl.add(gap)
+            if gap != run.gap:
+                self._observe_gaps()
+                run.gap = gap
+            run.num_gaps += 1
+            if timeline.trace_id:
+                run.trace_id = timeline.trace_id
         if num_tokens > 1:
             self._itl.observe(0.0, times=num_tokens - 1)
-            second.itl.add(0.0, num_tokens - 1)
+            self._window.at(t).itl.add(0.0, num_tokens - 1)
+
+    def settle(self) -> None:
+        """Count the tokens that have been taken in; comes with the end of each message."""
+        run = self._run
+        if not run.num_tokens:
+            return
+        self._observe_gaps()
+        self._generated.value += run.num_tokens
+        self._window.at(run.t).generated_tokens += run.num_tokens
+        run.num_tokens = 0
+
+    def _observe_gaps(self) -> None:
+        run = self._run
+        if run.num_gaps:
+            wall = run.t + self._wall_offset
+            self._itl.observe(run.gap, times=run.num_gaps, trace_id=run.trace_id, wall=wall)
+            self._window.at(run.t).itl.add(run.gap, run.num_gaps)
+            run.num_gaps, run.trace_id = 0, ""
 
     def on_preempted(self, event: RequestPreempted) -> None:
         self._metrics.preemptions.at().inc()

@@ -16,6 +16,7 @@ from engine.client import AsyncEngine
 from engine.clock import Clock, SystemClock
 from engine.config import EngineConfig
 from engine.errors import EngineUnavailableError
+from engine.garbage import settle_garbage_collector
 from engine.launch import Launcher, launch_process
 from engine.model.catalog import CATALOG
 from engine.model.load import load_model
@@ -179,6 +180,7 @@ class _Service:
             return
         finally:
             waiting.cancel()
+        settle_garbage_collector()
         log.info(
             "ready after %.1f s: %s, %.1fM parameters, %s %s on %s, %d KV blocks of %d tokens",
             info.load_s, self._models.names[0], info.num_parameters / 1e6, info.executor, info.dtype, info.device,
