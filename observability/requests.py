@@ -115,9 +115,15 @@ class RequestBook:
     def in_flight(self) -> list[RequestTimeline]:
         return [*self._live.values(), *self._sending.values()]
 
+    @property
+    def num_in_inbox(self) -> int:
+        """Requests that were sent to the engine and that it hasn't taken note of: many, when it hangs."""
+        return sum(timeline.is_in_inbox for timeline in self._live.values())
+
     def oldest_waiting_s(self, now: float) -> float:
-        """Return how long the request that waits longest has waited, 0 when none does."""
+        """Return how long the request that waits longest has waited, in the inbox or the queue; 0 when none does."""
         stamps = [t.waiting_since for t in self._live.values() if t.waiting_since is not None]
+        stamps += [t.encoded for t in self._live.values() if t.is_in_inbox and t.encoded is not None]
         return max(0.0, now - min(stamps)) if stamps else 0.0
 
     # --- the service's stamps ---

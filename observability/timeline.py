@@ -267,6 +267,11 @@ class RequestTimeline:
         return RequestState.OPENED
 
     @property
+    def is_in_inbox(self) -> bool:
+        """Whether it was sent to the engine, which has not taken note of it."""
+        return self.encoded is not None and not self.in_engine and self.outcome is None
+
+    @property
     def num_output_tokens(self) -> int:
         return sum(choice.num_tokens for choice in self.choices.values())
 
