@@ -6,11 +6,11 @@ from functools import partial
 from typing import cast
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.exposition import ALLOWUTF8
 from prometheus_client.registry import Collector
 
+from observability.exposition import Encode, Exposition
 from observability.instruments import Counter, Gauge, Histogram, Info, Label
 from observability.label_sets import (
     BLOCK_STATES,
@@ -257,7 +257,7 @@ class Metrics:
 
         self._refreshers: list[Callable[[], None]] = []
         self._registry = CollectorRegistry()
-        self._registry.register(_Declared(self))
+        self._expositions: dict[str, Exposition] = {}
         ProcessCollector(registry=self._registry)
 
     def instruments(self) -> Iterator[Counter | Gauge | Histogram | Info]:
@@ -293,7 +293,10 @@ class Metrics:
         # The library would take the colon of `vllm:` for it, which is only wrong in labels.
         if content_type.startswith("application/openmetrics-text"):
             encode = partial(cast(Callable[..., bytes], encode), escaping=ALLOWUTF8)
-        return encode(self._registry), content_type
+        exposition = self._expositions.get(content_type)
+        if exposition is None:
+            exposition = self._expositions[content_type] = Exposition(cast(Encode, encode))
+        return exposition.body(self.instruments()) + encode(self._registry), content_type
 
     def rejected(self, error_type: str) -> None:
         """Count a request that was refused before the recorder was told of it."""
@@ -304,14 +307,3 @@ class Metrics:
         """Count one HTTP response; a route or method that isn't ours goes to `unmatched` or `OTHER`."""
         self.http_requests.at(route, method, str(status)).inc()
         self.http_duration.at(route).observe(seconds)
-
-
-class _Declared(Collector):
-    """What prometheus_client asks for the families."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[Metric]:
-        for instrument in self._metrics.instruments():
-            yield instrument.family()

@@ -149,6 +149,8 @@ class RequestTimeline:
         detokenize_s: all the time that this took, over all its tokens.
         blocked: writes of its answer that a slow reader held up.
         share: its time in the engine by cause; None until the engine has taken note of it.
+        answer_reason: the finish reason that its client is told, where the service says one.
+        is_counted: its end is in the metrics.
         is_sending: the engine is done with it, its last byte is still to be sent.
         lookup: what was found in the prefix cache; None until it was looked up.
     """
@@ -188,6 +190,8 @@ class RequestTimeline:
     finish_reason: str = ""
     error_type: str = ""
     message: str = ""
+    answer_reason: str = ""
+    is_counted: bool = False
     is_sending: bool = False
     _preempted: set[int] = field(default_factory=set)
 

@@ -11,6 +11,7 @@ import os
 import secrets
 import signal
 import socket
+from pathlib import Path
 
 from engine.client import AsyncEngine
 from engine.clock import Clock, SystemClock
@@ -38,6 +39,7 @@ from service.prompts import PromptEncoder
 from service.served_models import ServedModels
 from service.services import Services, make_recordings
 from service.settings import ServiceSettings
+from service.trace_dir import check_trace_dir
 from service.version import VERSION
 
 SEED_BITS = 63
@@ -59,6 +61,8 @@ def serve(config: EngineConfig, settings: ServiceSettings, *, launcher: Launcher
         OSError: the address can't be listened on.
     """
     clock = SystemClock()
+    if settings.trace_dir:
+        check_trace_dir(Path(settings.trace_dir).expanduser())
     model = load_model(config.model)  # its header; the engine process opens it again for the weights
     tokenizer = build_tokenizer(model.tokenizer)
     prompts = PromptEncoder(

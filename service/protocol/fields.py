@@ -1,8 +1,13 @@
 """The request fields that both generating routes share, as they stand in the JSON body."""
 
+from typing import Annotated
+
 from pydantic import BaseModel, ConfigDict, Field
 
 MAX_SALT_CHARS = 1024
+
+Integer = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+"""What every integer of a body is: it travels to the engine in 64 bits."""
 
 
 class WireModel(BaseModel):
@@ -24,29 +29,29 @@ class GenerationFields(WireModel):
     model: str | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
-    n: int = Field(default=1, ge=1)
-    max_tokens: int | None = Field(default=None, ge=1)
-    max_completion_tokens: int | None = Field(default=None, ge=1)
-    min_tokens: int = Field(default=0, ge=0)
+    n: Integer = Field(default=1, ge=1)
+    max_tokens: Integer | None = Field(default=None, ge=1)
+    max_completion_tokens: Integer | None = Field(default=None, ge=1)
+    min_tokens: Integer = Field(default=0, ge=0)
     temperature: float | None = None
     top_p: float | None = None
-    top_k: int | None = None
+    top_k: Integer | None = None
     min_p: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
-    seed: int | None = None
+    seed: Integer | None = None
     stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    stop_token_ids: list[Integer] | None = None
     ignore_eos: bool = False
     logit_bias: dict[str, float] | None = None
-    allowed_token_ids: list[int] | None = None
+    allowed_token_ids: list[Integer] | None = None
     bad_words: list[str] | None = None
-    prompt_logprobs: int | None = None
+    prompt_logprobs: Integer | None = None
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
     return_token_ids: bool = False
-    priority: int = Field(default=0, ge=-(2**31), le=2**31 - 1)
+    priority: Integer = Field(default=0, ge=-(2**31), le=2**31 - 1)
     cache_salt: str = Field(default="", max_length=MAX_SALT_CHARS)
     timings: bool | None = None
 
