@@ -49,6 +49,9 @@ class Metrics:
     Args:
         version: of the project, for `build_info`.
         routes: the route templates of the service; any other route is counted as `unmatched`.
+
+    Attributes:
+        num_renders: expositions so far.
     """
 
     def __init__(self, *, version: str = "0.1.0", routes: Iterable[str] = ()) -> None:
@@ -255,6 +258,7 @@ class Metrics:
             "kv_cache_info", "The pool of KV blocks as configured.", "block_size", "num_blocks", "prefix_cache"
         )
 
+        self.num_renders = 0
         self._refreshers: list[Callable[[], None]] = []
         self._registry = CollectorRegistry()
         self._expositions: dict[str, Exposition] = {}
@@ -288,6 +292,7 @@ class Metrics:
         """
         for refresh in self._refreshers:
             refresh()
+        self.num_renders += 1
         encode, content_type = choose_encoder(accept)
         # Whatever the scraper can't read in names is to be escaped, says the header, and ours have nothing of the kind.
         # The library would take the colon of `vllm:` for it, which is only wrong in labels.

@@ -21,4 +21,5 @@ def otlp_session() -> requests.Session:
 def _refuse_redirect(response: requests.Response, *_: Any, **__: Any) -> None:
     """Raise RequestException; statuses from 400 on are refusals without our help."""
     if FIRST_REDIRECT <= response.status_code < 400:
+        response.close()
         raise requests.RequestException(f"the collector answers with status {response.status_code}, a redirect")

@@ -146,8 +146,8 @@ class RequestBook:
         timeline.taken = interval
         timeline.detokenize_s = detokenize_s
         timeline.answer_reason = finish_reason
-        if timeline.outcome is Outcome.FINISHED:
-            self._count_finished(timeline)
+        if finish_reason and timeline.outcome is Outcome.FINISHED:
+            self._recount(timeline, finish_reason)
         self._answered(timeline, interval.start)
 
     def send_blocked(self, request_id: str, interval: Interval) -> None:
@@ -399,9 +399,10 @@ class RequestBook:
             self._metrics.requests_rejected.at(error_type).inc()
             self._remember(timeline)
             return
-        is_taken_later = outcome is Outcome.FINISHED and timeline.via_service and timeline.taken is None
-        if not is_taken_later or timeline.sent_last is not None:
-            self._count_finished(timeline)
+        if outcome is Outcome.FINISHED and timeline.answer_reason:
+            timeline.finish_reason = timeline.answer_reason
+        self._metrics.requests.at(timeline.finish_reason).inc()
+        timeline.counted_before_scrape = self._metrics.num_renders
         self._observe_phases(timeline)
         nobody_listens = outcome is Outcome.ABORTED or not timeline.via_service
         if nobody_listens or timeline.sent_last is not None:
@@ -412,16 +413,18 @@ class RequestBook:
         if len(self._sending) > MAX_SENDING:
             self._close(self._sending.pop(next(iter(self._sending))))
 
-    def _count_finished(self, timeline: RequestTimeline) -> None:
-        """Count how a request ended, once: a finished one when its answer was taken, for only then that is known."""
-        if not timeline.is_counted:
-            timeline.is_counted = True
-            timeline.finish_reason = timeline.answer_reason or timeline.finish_reason
-            self._metrics.requests.at(timeline.finish_reason).inc()
+    def _recount(self, timeline: RequestTimeline, finish_reason: str) -> None:
+        """Count an ended request under what its client is told, which is known a moment later than its end.
+
+        Not once it was scraped, as after a slow reader: a counter never falls.
+        """
+        if timeline.counted_before_scrape == self._metrics.num_renders:
+            self._metrics.requests.at(timeline.finish_reason).inc(-1.0)
+            self._metrics.requests.at(finish_reason).inc()
+            timeline.finish_reason = finish_reason
 
     def _close(self, timeline: RequestTimeline) -> None:
         timeline.is_sending = False
-        self._count_finished(timeline)
         if timeline.stream and timeline.sent_first is None and timeline.first_token is not None:
             self._observe_ttft(timeline, timeline.first_token)
         wall = self._wall(timeline)

@@ -150,7 +150,7 @@ class RequestTimeline:
         blocked: writes of its answer that a slow reader held up.
         share: its time in the engine by cause; None until the engine has taken note of it.
         answer_reason: the finish reason that its client is told, where the service says one.
-        is_counted: its end is in the metrics.
+        counted_before_scrape: expositions of the metrics before its end was counted in them.
         is_sending: the engine is done with it, its last byte is still to be sent.
         lookup: what was found in the prefix cache; None until it was looked up.
     """
@@ -191,7 +191,7 @@ class RequestTimeline:
     error_type: str = ""
     message: str = ""
     answer_reason: str = ""
-    is_counted: bool = False
+    counted_before_scrape: int = 0
     is_sending: bool = False
     _preempted: set[int] = field(default_factory=set)
 

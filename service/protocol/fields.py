@@ -6,8 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 MAX_SALT_CHARS = 1024
 
-Integer = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
-"""What every integer of a body is: it travels to the engine in 64 bits."""
+MAX_INTEGER = 2**63 - 1
+Integer = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)]
+"""What every integer of a body is that has no narrower range: it travels to the engine in 64 bits."""
 
 
 class WireModel(BaseModel):
@@ -29,10 +30,10 @@ class GenerationFields(WireModel):
     model: str | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
-    n: Integer = Field(default=1, ge=1)
-    max_tokens: Integer | None = Field(default=None, ge=1)
-    max_completion_tokens: Integer | None = Field(default=None, ge=1)
-    min_tokens: Integer = Field(default=0, ge=0)
+    n: int = Field(default=1, ge=1, le=MAX_INTEGER)
+    max_tokens: int | None = Field(default=None, ge=1, le=MAX_INTEGER)
+    max_completion_tokens: int | None = Field(default=None, ge=1, le=MAX_INTEGER)
+    min_tokens: int = Field(default=0, ge=0, le=MAX_INTEGER)
     temperature: float | None = None
     top_p: float | None = None
     top_k: Integer | None = None
@@ -51,7 +52,7 @@ class GenerationFields(WireModel):
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
     return_token_ids: bool = False
-    priority: Integer = Field(default=0, ge=-(2**31), le=2**31 - 1)
+    priority: int = Field(default=0, ge=-(2**31), le=2**31 - 1)
     cache_salt: str = Field(default="", max_length=MAX_SALT_CHARS)
     timings: bool | None = None
 
