@@ -9,11 +9,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import uvicorn
 
 from dashboard.server import create_app
+from dashboard.settings import environment
+from dashboard.targets import TargetError, make_targets, server_address
 
 GRACE_S = 2
 
@@ -37,10 +38,26 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--service-url", default="http://127.0.0.1:8100", help="base URL of the service (default: %(default)s)"
     )
     parser.add_argument("--api-key-file", type=Path, help="the service's key file; its first key is sent")
+    parser.add_argument(
+        "--target",
+        action="append",
+        default=[],
+        metavar="NAME=URL",
+        help="another OpenAI-compatible server that the Playground and the Load tab may talk to; may be repeated",
+    )
+    parser.add_argument(
+        "--target-key",
+        action="append",
+        default=[],
+        metavar="NAME=VARIABLE",
+        help="environment variable that holds the API key of a target; may be repeated",
+    )
     args = parser.parse_args(argv)
-    url = urlsplit(args.service_url)
-    if url.scheme not in ("http", "https") or not url.hostname:
-        parser.error(f"`--service-url` must be an http(s) URL, got {args.service_url}")
+    try:
+        args.service_url = server_address("--service-url", args.service_url)
+        args.targets = make_targets(args.target, args.target_key, environment())
+    except TargetError as error:
+        parser.error(str(error))
     if not 0 <= args.port <= 65535:
         parser.error(f"`--port` must be in 0..65535, got {args.port}")
     if args.api_key_file is not None and not args.api_key_file.is_file():
@@ -71,7 +88,7 @@ def bind(host: str, port: int) -> socket.socket:
 async def serve(args: argparse.Namespace, bound: socket.socket) -> None:
     """Serve on a bound socket until told to stop."""
     api_key = first_key(args.api_key_file) if args.api_key_file is not None else ""
-    app = create_app(args.service_url, api_key=api_key)
+    app = create_app(args.service_url, api_key=api_key, targets=args.targets)
     config = uvicorn.Config(
         app,
         host=args.host,

@@ -1,18 +1,16 @@
 """The dashboard's window to the service: the routes of `FORWARDED`, nothing else."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 import httpx
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from dashboard.forwarded import FORWARDED, Forwarded, Kind, is_plain_id
+from dashboard.json_post import error_body, error_response, read_body
 from dashboard.streaming import SSE_HEADERS, BrokenOffError, ClosingStream
-
-MAX_BODY_BYTES = 4 << 20
 
 _REQUEST_HEADERS = ("accept", "content-type", "last-event-id", "traceparent")
 _RESPONSE_HEADERS = (
@@ -22,18 +20,20 @@ _RESPONSE_HEADERS = (
 
 
 class Proxy:
-    """Forwards to one service; the path and the method must be on the list.
+    """Forwards to one server; the path and the method must be on the list.
 
     Args:
-        client: bound to the service's base URL.
+        client: bound to the server's base URL; it must not follow redirects, which could lead anywhere.
+        forwarded: the list.
     """
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
+    def __init__(self, client: httpx.AsyncClient, forwarded: Sequence[Forwarded] = FORWARDED) -> None:
         self._client = client
+        self._forwarded = forwarded
         self._closing = asyncio.Event()
 
     def routes(self) -> list[Route]:
-        return [Route(each.path, self._endpoint(each), methods=[each.method]) for each in FORWARDED]
+        return [Route(each.path, self._endpoint(each), methods=[each.method]) for each in self._forwarded]
 
     def close(self) -> None:
         """End every stream now: one of events with an error event, any other as a connection that broke."""
@@ -42,7 +42,7 @@ class Proxy:
     def _endpoint(self, forwarded: Forwarded) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             if not all(is_plain_id(value) for value in request.path_params.values()):
-                return _error(404, "not_found_error", "no such id")
+                return error_response(404, "not_found_error", "no such id")
             if forwarded.method == "GET":
                 return await self._forward(forwarded, request, b"")
             return await self._post(forwarded, request)
@@ -51,16 +51,8 @@ class Proxy:
 
     async def _post(self, forwarded: Forwarded, request: Request) -> Response:
         """Forward a JSON POST of this very page."""
-        if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
-            return _error(415, "invalid_request_error", "content-type must be application/json")
-        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return _error(403, "permission_error", "requests from other sites are refused")
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MAX_BODY_BYTES:
-                return _error(413, "request_too_large", f"the body must not exceed {MAX_BODY_BYTES} bytes")
-        return await self._forward(forwarded, request, bytes(body))
+        body = await read_body(request)
+        return body if isinstance(body, Response) else await self._forward(forwarded, request, body)
 
     async def _forward(self, forwarded: Forwarded, request: Request, body: bytes) -> Response:
         """Send the request on with its query, and the answer back, whole or byte for byte as it comes."""
@@ -74,6 +66,11 @@ class Proxy:
         )
         try:
             upstream = await self._client.send(upstream_request, stream=True)
+            if upstream.is_redirect:
+                await upstream.aclose()
+                return error_response(
+                    502, "service_unavailable", "the server answers with a redirect, which isn't followed"
+                )
             if forwarded.kind is Kind.WHOLE:
                 await upstream.aread()
                 return Response(upstream.content, upstream.status_code, headers=_kept(upstream))
@@ -116,7 +113,7 @@ def _broken_off(upstream: httpx.Response, message: str) -> bytes:
     """Return the event that ends a stream of events; raises BrokenOffError for any other body."""
     if not upstream.headers.get("content-type", "").startswith("text/event-stream"):
         raise BrokenOffError(message)
-    return b"\n\ndata: " + _error_body("service_unavailable", message) + b"\n\n"
+    return b"\n\ndata: " + error_body("service_unavailable", message) + b"\n\n"
 
 
 def _only(request: Request) -> dict[str, str]:
@@ -130,12 +127,6 @@ def _kept(upstream: httpx.Response) -> dict[str, str]:
 
 
 def _unreachable(error: httpx.HTTPError) -> Response:
-    return _error(502, "service_unavailable", f"the service can't be reached: {str(error) or type(error).__name__}")
-
-
-def _error(status: int, error_type: str, message: str) -> Response:
-    return Response(_error_body(error_type, message), status, media_type="application/json")
-
-
-def _error_body(error_type: str, message: str) -> bytes:
-    return msgspec.json.encode({"error": {"message": message, "type": error_type, "param": None, "code": None}})
+    return error_response(
+        502, "service_unavailable", f"the service can't be reached: {str(error) or type(error).__name__}"
+    )

@@ -3,15 +3,18 @@
 /            the page (jinja2), its modules and styles under /static
 /live        server-sent events: the service's state once a second, polled once for all browsers
 /api/...     the routes of dashboard.forwarded, passed on to the service
+/api/targets/NAME/...   those of dashboard.targets, passed on to a server of the list
+/api/race    one prompt in N requests, see dashboard.race
 /healthz     this process is alive (whether the service is, the page says)
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import httpx
 import jinja2
+import msgspec
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -22,11 +25,14 @@ from starlette.types import Scope
 
 from dashboard.live_feed import LiveFeed
 from dashboard.proxy import Proxy
+from dashboard.race import Race
 from dashboard.security_headers import SecurityHeaders
 from dashboard.streaming import SSE_HEADERS, ClosingStream
 from dashboard.tabs import built_tabs, stylesheets
+from dashboard.targets import OWN, TARGET_ROUTES, Target
 
 HERE = Path(__file__).resolve().parent
+OWN_KEY_VARIABLE = "PELLUCID_API_KEY"  # in the curl lines that the page shows
 
 
 class RevalidatedFiles(StaticFiles):
@@ -42,6 +48,7 @@ def create_app(
     service_url: str,
     *,
     api_key: str = "",
+    targets: Sequence[Target] = (),
     poll_interval_s: float = 1.0,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Starlette:
@@ -50,17 +57,21 @@ def create_app(
     Args:
         service_url: base URL of the service, as the browser's user would type it too (it is shown in curl lines).
         api_key: sent to the service as a bearer token; never shown to the browser.
+        targets: other servers that the Playground and the Load tab may talk to.
         poll_interval_s: of the live feed.
         transport: httpx's, for tests.
 
     Returns:
         The application; `state.end_streams()` ends every open stream, so that a shutdown needn't wait for them.
     """
-    headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-    client = httpx.AsyncClient(base_url=service_url, headers=headers, timeout=5.0, transport=transport, trust_env=False)
-    feed = LiveFeed(client, interval_s=poll_interval_s)
-    proxy = Proxy(client)
-    page = _render_page(service_url.rstrip("/"), needs_key=bool(api_key))
+    own = Target(OWN, service_url.rstrip("/"), OWN_KEY_VARIABLE if api_key else "", api_key)
+    all_targets = (own, *targets)
+    clients = {target.name: target.client(transport=transport) for target in all_targets}
+    feed = LiveFeed(clients[OWN], interval_s=poll_interval_s)
+    proxy = Proxy(clients[OWN])
+    target_proxies = {name: Proxy(client, TARGET_ROUTES) for name, client in clients.items()}
+    race = Race(clients)
+    page = _render_page(all_targets)
 
     async def index(request: Request) -> Response:
         return HTMLResponse(page, headers={"cache-control": "no-cache"})
@@ -73,7 +84,9 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with client:
+        async with AsyncExitStack() as stack:
+            for client in clients.values():
+                await stack.enter_async_context(client)
             yield
 
     app = Starlette(
@@ -81,6 +94,8 @@ def create_app(
             Route("/", index),
             Route("/live", live),
             Route("/healthz", healthz),
+            *(Mount(f"/api/targets/{name}", routes=each.routes()) for name, each in target_proxies.items()),
+            Route("/api/race", race.start, methods=["POST"]),
             Mount("/api", routes=proxy.routes()),
             Mount("/static", RevalidatedFiles(directory=HERE / "static")),
         ],
@@ -89,18 +104,25 @@ def create_app(
     )
 
     async def end_streams() -> None:
-        proxy.close()
+        for each in (proxy, *target_proxies.values()):
+            each.close()
+        race.close()
         await feed.close()
 
     app.state.end_streams = end_streams
     return app
 
 
-def _render_page(service_url: str, *, needs_key: bool) -> str:
+def _render_page(targets: Sequence[Target]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined
     )
     tabs = built_tabs(HERE / "templates")
+    shown = [{"name": target.name, "url": target.url, "keyVariable": target.key_variable} for target in targets]
     return environment.get_template("page.html").render(
-        service_url=service_url, needs_key=needs_key, tabs=tabs, stylesheets=stylesheets(HERE / "static", tabs)
+        service_url=targets[0].url,
+        needs_key=bool(targets[0].key_variable),
+        targets=msgspec.json.encode(shown).decode(),
+        tabs=tabs,
+        stylesheets=stylesheets(HERE / "static", tabs),
     )

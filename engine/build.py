@@ -1,20 +1,18 @@
 """The engine's composition root: a configuration becomes a core that is ready to step."""
 
 from collections.abc import Callable
-
-import torch
+from typing import Any
 
 from engine.clock import Clock
 from engine.config import EngineConfig, ExecutorName, KvDtypeName, SchedulerConfig
 from engine.core import EngineCore
 from engine.errors import ConfigError
 from engine.events import EngineStarted, EventLog
-from engine.execution.executor import Executor, ModelRunner
-from engine.execution.kv_dtype import kv_bytes_per_token, resolve_kv_dtype
+from engine.execution.cuda_presence import is_cuda_available
+from engine.execution.executor import ModelRunner
+from engine.execution.kv_dtype import best_half, kv_bytes_per_token, resolve_kv_dtype
 from engine.execution.native_executor import NativeExecutor
 from engine.execution.physical_cores import count_physical_cores
-from engine.execution.reference import ReferenceExecutor
-from engine.execution.torch_executor import TorchExecutor
 from engine.kernels.build import find_library
 from engine.kernels.native_library import NativeLibrary
 from engine.kv.block_manager import BlockManager
@@ -23,21 +21,22 @@ from engine.model.catalog import CATALOG
 from engine.model.load import LoadedModel, load_model
 from engine.model.spec import DecoderSpec
 from engine.quiet_events import QuietEventLog
+from engine.sampling.host_scores import host_sampler
 from engine.sampling.native_draw import NativeDraw
-from engine.sampling.sampler import TorchSampler
 from engine.sampling_params import SamplingParams
 from engine.scheduler import Scheduler
 from engine.sequence import EngineRequest
 from engine.text.tokenizer import build_tokenizer
 
-TorchCore = EngineCore[torch.Tensor]
+AnyCore = EngineCore[Any]  # of logits in the executor's own kind of array
+AnyRunner = ModelRunner[Any]
 Progress = Callable[[str], None]
 
 _TOKENS_A_SEAT = 136  # of a pool of no given size
 _MOST_DERIVED_BYTES = 1 << 30
 
 
-def build_core(config: EngineConfig, clock: Clock, progress: Progress) -> tuple[TorchCore, EngineInfo]:
+def build_core(config: EngineConfig, clock: Clock, progress: Progress) -> tuple[AnyCore, EngineInfo]:
     """Load the configured model and build a core around it.
 
     Args:
@@ -56,16 +55,15 @@ def build_core(config: EngineConfig, clock: Clock, progress: Progress) -> tuple[
 
 def assemble_core(
     model: LoadedModel, config: EngineConfig, *, clock: Clock, progress: Progress, started: float
-) -> tuple[TorchCore, EngineInfo]:
+) -> tuple[AnyCore, EngineInfo]:
     """Build a core around a model that is open; `started` is when loading began, in monotonic seconds."""
     spec = model.spec
     name = choose_executor(config)
-    kv_dtype = resolve_kv_dtype(config, name, on_cpu=_runs_on_cpu(config))
+    kv_dtype = _resolve_kv_dtype(config, name)
     scheduling = scheduler_config(config, spec)
     eos_token_ids = tuple(sorted(build_tokenizer(model.tokenizer).eos_token_ids))
     progress(f"loading weights for the {name} executor")
-    executor, dtype, device, threads = _make_executor(name, model, config, scheduling, kv_dtype)
-    runner: ModelRunner[torch.Tensor] = ModelRunner(executor, _make_sampler(name, spec, eos_token_ids))
+    runner, dtype, device, threads = _make_runner(name, model, config, scheduling, kv_dtype, eos_token_ids)
     progress("warming up")
     _warm_up(runner, scheduling, clock)
 
@@ -76,7 +74,7 @@ def assemble_core(
     events.emit(
         EngineStarted,
         model=config.model if config.model in CATALOG else model.name,
-        executor=executor.name,
+        executor=runner.executor.name,
         block_size=scheduling.block_size,
         num_blocks=scheduling.num_kv_blocks,
         max_num_seqs=scheduling.max_num_seqs,
@@ -90,7 +88,7 @@ def assemble_core(
         architecture=spec.architecture,
         num_parameters=model.weights.num_parameters,
         dtype=dtype,
-        executor=executor.name,
+        executor=runner.executor.name,
         device=device,
         threads=threads,
         vocab_size=spec.vocab_size,
@@ -123,7 +121,7 @@ def scheduler_config(config: EngineConfig, spec: DecoderSpec) -> SchedulerConfig
         )
     num_kv_blocks = config.num_kv_blocks
     if not num_kv_blocks:
-        kv_dtype = resolve_kv_dtype(config, choose_executor(config), on_cpu=_runs_on_cpu(config))
+        kv_dtype = _resolve_kv_dtype(config, choose_executor(config))
         block_bytes = config.block_size * kv_bytes_per_token(spec, kv_dtype)
         pool_bytes = config.kv_cache_bytes
         if not pool_bytes:
@@ -160,59 +158,58 @@ def choose_executor(config: EngineConfig) -> ExecutorName:
     return "native" if is_fast else "torch"
 
 
+def _resolve_kv_dtype(config: EngineConfig, executor: ExecutorName) -> KvDtypeName:
+    library = find_library() if executor == "native" else None
+    half = best_half(NativeLibrary(library).instruction_set() if library else None)
+    return resolve_kv_dtype(config, executor, on_cpu=_runs_on_cpu(config), native_half=half)
+
+
 def _runs_on_cpu(config: EngineConfig) -> bool:
-    return config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available())
+    return config.device == "cpu" or (config.device == "auto" and not is_cuda_available())
 
 
-def _make_executor(
+def _make_runner(
     name: ExecutorName,
     model: LoadedModel,
     config: EngineConfig,
     scheduling: SchedulerConfig,
     kv_dtype: KvDtypeName,
-) -> tuple[Executor[torch.Tensor], str, str, int]:
-    """Return the executor with the names of dtype and device, and the number of threads, that it really uses."""
-    num_blocks, block_size = scheduling.num_kv_blocks, scheduling.block_size
-    if name == "reference":
-        if config.dtype not in ("auto", "float32"):
-            raise ConfigError(f"`dtype` of the reference executor must be float32, got {config.dtype}")
-        if config.device not in ("auto", "cpu"):
-            raise ConfigError(f"`device` of the reference executor must be cpu, got {config.device}")
-        oracle = ReferenceExecutor(model.spec, model.weights, num_blocks=num_blocks, block_size=block_size)
-        return oracle, "float32", "cpu", torch.get_num_threads()
+    eos_token_ids: tuple[int, ...],
+) -> tuple[AnyRunner, str, str, int]:
+    """Return executor and sampler, with the names of dtype and device and the number of threads that they use."""
     if name == "native":
-        native = _make_native_executor(model, config, scheduling, kv_dtype)
-        return native, native.dtype_name, "cpu", native.num_threads
-    executor = TorchExecutor(
-        model.spec,
-        model.weights,
-        num_blocks=num_blocks,
-        block_size=block_size,
-        dtype=config.dtype,
-        device=config.device,
-        threads=config.threads,
-    )
-    return executor, executor.dtype_name, str(executor.device), executor.num_threads
+        library = _native_library()
+        native = _make_native_executor(model, config, scheduling, kv_dtype, library)
+        sampler = host_sampler(model.spec.vocab_size, eos_token_ids, NativeDraw(library))
+        return ModelRunner(native, sampler), native.dtype_name, "cpu", native.num_threads
+    from engine.execution.torch_runner import make_torch_runner  # here, as the native executor does without torch
+
+    return make_torch_runner(name, model, config, scheduling, eos_token_ids)
+
+
+def _native_library() -> NativeLibrary:
+    library = find_library()
+    if library is None:
+        raise ConfigError("`executor` native needs its kernels built: run `python3 scripts/build_kernels.py`")
+    return NativeLibrary(library)
 
 
 def _make_native_executor(
-    model: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig, kv_dtype: KvDtypeName
+    model: LoadedModel,
+    config: EngineConfig,
+    scheduling: SchedulerConfig,
+    kv_dtype: KvDtypeName,
+    library: NativeLibrary,
 ) -> NativeExecutor:
     if config.dtype not in ("auto", "float32", "int8"):
         raise ConfigError(f"`dtype` of the native executor must be auto, float32 or int8, got {config.dtype}")
     if config.device not in ("auto", "cpu"):
         raise ConfigError(f"`device` of the native executor must be cpu, got {config.device}")
-    library = find_library()
-    if library is None:
-        raise ConfigError("`executor` native needs its kernels built: run `python3 scripts/build_kernels.py`")
     threads = config.threads or count_physical_cores()
-    # Sampling is torch's. Its idle threads spin for milliseconds, on the cores that the next step needs: measured, two
-    # of them make a stream three times slower.
-    torch.set_num_threads(1)
     return NativeExecutor(
         model.spec,
         model.weights,
-        library=NativeLibrary(library),
+        library=library,
         num_blocks=scheduling.num_kv_blocks,
         block_size=scheduling.block_size,
         max_tokens=scheduling.max_num_batched_tokens,
@@ -224,14 +221,7 @@ def _make_native_executor(
     )
 
 
-def _make_sampler(name: ExecutorName, spec: DecoderSpec, eos_token_ids: tuple[int, ...]) -> TorchSampler:
-    library = find_library() if name == "native" else None
-    if library is None:
-        return TorchSampler(spec.vocab_size, eos_token_ids)
-    return TorchSampler(spec.vocab_size, eos_token_ids, NativeDraw(NativeLibrary(library)))
-
-
-def _warm_up(runner: ModelRunner[torch.Tensor], scheduling: SchedulerConfig, clock: Clock) -> None:
+def _warm_up(runner: AnyRunner, scheduling: SchedulerConfig, clock: Clock) -> None:
     """Run one short request through the runner, with bookkeeping that is thrown away; first steps are slow."""
     events = EventLog(clock)
     core = EngineCore(Scheduler(scheduling, BlockManager(scheduling, events), events), runner, events, clock)

@@ -70,7 +70,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         dtype: of weights and computation; `auto` is float32 on CPUs, and the file's own precision on the native
             executor. `int8`, which the native executor alone has, makes 8 bits of matrices that come in float, with a
             scale for every 32 inputs, and leaves those that come in blocks as they are.
-        kv_dtype: of the KV cache. `auto` is float16 on the native executor, or float32 if `dtype` is; the others keep
+        kv_dtype: of the KV cache. `auto` is float16 on the native executor (bfloat16 with AMX, whose tiles multiply
+            it), or float32 if `dtype` is; the others keep
             keys and values in the precision in which they compute, and have no choice.
         executor: `auto` is `native` on CPUs with AVX2 when its kernels are built and dtype allows it, else `torch`.
         device: `auto`, `cpu`, `cuda`, `cuda:1` ...

@@ -7,6 +7,7 @@ import msgspec
 from engine.errors import InvalidRequestError
 
 MAX_SEED = 2**63 - 1
+GREEDY_BELOW = 1e-5  # a temperature under this is greedy: scores / temperature would leave float32's exact range
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -9,12 +9,12 @@ from loadtest.planned_request import PlannedRequest
 from loadtest.replay import BLOCK_TOKENS
 
 CHARACTERS_PER_TOKEN = 4.0  # of English; a probe of the server under test says better
-CORPUS_CHARACTERS = 400_000
+CORPUS_CHARACTERS = 200_000
 
 
 @functools.cache
 def corpus() -> str:
-    """Return the text that prompts are cut from; reading it for the first time takes about a second of CPU time."""
+    """Return the text that prompts are cut from; reading it for the first time takes about half a second."""
     return "\n\n".join(docstrings(CORPUS_CHARACTERS))
 
 

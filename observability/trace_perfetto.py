@@ -68,7 +68,7 @@ class _Track:
         if end > start:
             self._free_from = end
             yield {"name": name, "ph": "X", "pid": REQUESTS_PID, "tid": self.tid, "ts": start, "dur": end - start,
-                   "args": args or {}}  # fmt: skip
+                   "args": dict(args or {})}  # fmt: skip
 
 
 class PerfettoTrace:

@@ -24,9 +24,13 @@ TOOLS = {
     "chromium": ("chromium", "the dashboard's browser tests"),
     "chromedriver": ("chromedriver", "the dashboard's browser tests"),
     "node": ("node", "tests of the dashboard's modules, and the JavaScript client"),
+    "npm": ("npm", "the type check of the k6 script"),
     "curl": ("curl", "the README's own command line"),
     "gcc": ("gcc", "the C client"),
     "make": ("make", "the C client"),
+    "javac": ("javac", "the Java client"),
+    "mcs": ("mcs", "the C# client"),
+    "mono": ("mono", "the C# client"),
     "prometheus": ("prometheus", "the stack scraped for real"),
     "promtool": ("promtool", "the tests of rules and alerts"),
 }
@@ -111,6 +115,18 @@ def stage_kernels(result: StageResult, options: Options) -> None:
     result.notes.append(build.message)
 
 
+def stage_node_packages(result: StageResult, options: Options) -> None:
+    """The packages that tests of JavaScript need, as locked in tests/node."""
+    if shutil.which("npm"):
+        run_command(result, "npm ci", ["npm", "ci", "--prefix", "tests/node", "--no-audit", "--no-fund"])
+    elif options.strict:
+        result.failed += 1
+        result.notes.append("npm is missing")
+    else:
+        result.skipped += 1
+        result.notes.append("npm is missing: the k6 script's type check will be skipped")
+
+
 def stage_tables(result: StageResult, options: Options) -> None:
     """Every table of the documentation re-derived from its record."""
     run_command(result, "reproduce", [sys.executable, "scripts/reproduce.py"])
@@ -177,6 +193,7 @@ STAGES: dict[str, Callable[[StageResult, Options], None]] = {
     "types": stage_types,
     "imports": stage_imports,
     "tables": stage_tables,
+    "node": stage_node_packages,
     "kernels": stage_kernels,
     "model": stage_model,
     "tests": stage_tests,

@@ -12,6 +12,7 @@ import msgspec
 
 from engine.config import EngineConfig
 from engine.messages import EngineInfo
+from service.flag_view import FlagView
 from service.settings import ServiceSettings
 from service.version import VERSION as PROJECT_VERSION
 
@@ -38,6 +39,7 @@ class ConfigAnswer(msgspec.Struct, frozen=True, kw_only=True):
         engine: what the engine process was started with (engine.config.EngineConfig), by name.
         running: what came of it (engine.messages.EngineInfo); null while it loads.
         service: the HTTP side, by name; a Secret for what may not be seen.
+        flags: every flag, its value, what set it and what it does; empty when the server wasn't started by its command.
     """
 
     schema: Literal["pellucid-config"]
@@ -47,6 +49,7 @@ class ConfigAnswer(msgspec.Struct, frozen=True, kw_only=True):
     engine: dict[str, Any]
     running: dict[str, Any] | None
     service: dict[str, Any]
+    flags: list[FlagView] = []
 
 
 def config_answer(
@@ -61,6 +64,7 @@ def config_answer(
         engine=msgspec.to_builtins(config),
         running=None if running is None else msgspec.to_builtins(running),
         service=_shown(settings),
+        flags=list(settings.flags),
     )
 
 
@@ -77,6 +81,8 @@ def _shown(settings: Any) -> dict[str, Any]:
     """Return a settings object as plain data without its secrets."""
     shown: dict[str, Any] = {}
     for field in fields(settings):
+        if field.name == "flags":
+            continue
         value = getattr(settings, field.name)
         if field.name in _SECRETS:
             shown[field.name] = Secret(hidden="hidden", num_entries=len(value))

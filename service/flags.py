@@ -42,9 +42,12 @@ class Flag:
         return PREFIX + self.key.upper()
 
     @property
+    def default_text(self) -> str:
+        return self.shown_default or ("off" if self.default is False else str(self.default))
+
+    @property
     def help(self) -> str:
-        shown = self.shown_default or ("off" if self.default is False else str(self.default))
-        return f"{self.text} (default: {shown}; ${self.variable})".replace("%", "%%")
+        return f"{self.text} (default: {self.default_text}; ${self.variable})".replace("%", "%%")
 
     def parse(self, text: str, source: str) -> Any:
         """Return the value of a text from flag or variable; raises ConfigError naming `source`."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from engine.errors import ConfigError
 from observability.otlp_settings import OtlpSettings
 from observability.trace_context import Sampling
+from service.flag_view import FlagView
 from service.limits import RequestLimits
 
 METRICS_COMPAT = ("vllm",)
@@ -41,6 +42,7 @@ class ServiceSettings:
         telemetry_flush_s: seconds that what is queued for a collector gets when the server stops.
         metrics_compat: other projects' metric names to expose as well.
         instruments: record what happens; without, /metrics, /stats and /telemetry/... say that they are off.
+        flags: every flag with its source, for readers; empty when the settings came from elsewhere.
     """
 
     host: str = "127.0.0.1"
@@ -68,6 +70,7 @@ class ServiceSettings:
     telemetry_flush_s: float = 3.0
     metrics_compat: tuple[str, ...] = ()
     instruments: bool = True
+    flags: tuple[FlagView, ...] = ()
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "--port must lie in 0..65535", self.port)

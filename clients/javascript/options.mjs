@@ -1,6 +1,8 @@
 import { clip, Failure, USAGE } from "./failure.mjs";
 import { isTraceId } from "./trace_context.mjs";
 
+const MOST_CONCURRENCY = 256;
+const MOST_RUNGS = 16;
 const PROGRAMS = ["models", "chat", "chat-stream", "probe", "load"];
 const TEXTS = {
   "--url": "url",
@@ -12,7 +14,7 @@ const TEXTS = {
 const NUMBERS = {
   "--max-tokens": ["maxTokens", 1, 1000000],
   "--requests": ["requests", 1, 100000],
-  "--concurrency": ["concurrency", 1, 256],
+  "--concurrency": ["concurrency", 1, MOST_CONCURRENCY],
   "--retries": ["retries", 0, 10],
   "--connect-timeout-ms": ["connectTimeoutMs", 1, 600000],
   "--idle-timeout-ms": ["idleTimeoutMs", 1, 3600000],
@@ -37,6 +39,7 @@ export function readOptions(args, environment) {
     maxTokens: 64,
     requests: 10,
     concurrency: 4,
+    ladder: [],
     retries: 3,
     connectTimeoutMs: 5000,
     idleTimeoutMs: 60000,
@@ -58,17 +61,36 @@ export function readOptions(args, environment) {
 
 function readFlag(options, name, value) {
   const isText = Object.hasOwn(TEXTS, name);
-  if (!isText && !Object.hasOwn(NUMBERS, name)) throw new Failure(USAGE, `unknown flag ${clip(name)}`);
+  const isLadder = name === "--ladder";
+  if (!isText && !isLadder && !Object.hasOwn(NUMBERS, name)) throw new Failure(USAGE, `unknown flag ${clip(name)}`);
   if (value === undefined) throw new Failure(USAGE, `${name} needs a value`);
   if (isText) {
     options[TEXTS[name]] = value;
     return;
   }
+  if (isLadder) {
+    options.ladder = readLadder(value);
+    return;
+  }
   const [key, low, high] = NUMBERS[name];
-  if (!/^\d{1,9}$/.test(value) || Number(value) < low || Number(value) > high) {
+  if (!isWhole(value, low, high)) {
     throw new Failure(USAGE, `${name} must be a whole number from ${low} to ${high}, got ${clip(value)}`);
   }
   options[key] = Number(value);
+}
+
+function isWhole(value, low, high) {
+  return /^\d{1,9}$/.test(value) && Number(value) >= low && Number(value) <= high;
+}
+
+function readLadder(value) {
+  const rungs = value.split(",");
+  const isRising = rungs.every((rung, at) => isWhole(rung, at ? Number(rungs[at - 1]) + 1 : 1, MOST_CONCURRENCY));
+  if (!isRising || rungs.length > MOST_RUNGS) {
+    const rule = `at most ${MOST_RUNGS} rising whole numbers from 1 to ${MOST_CONCURRENCY} with commas between`;
+    throw new Failure(USAGE, `--ladder must be ${rule}, got ${clip(value)}`);
+  }
+  return rungs.map(Number);
 }
 
 /** `http://HOST:PORT` without what may follow it. */

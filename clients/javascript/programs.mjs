@@ -1,5 +1,8 @@
 import { Failure, REFUSED } from "./failure.mjs";
-import { seriesLine } from "./series.mjs";
+import { percentile, seriesLine } from "./series.mjs";
+
+const ROW_WIDTHS = [11, 7, 7, 11, 8, 12, 12];
+const KNEE_SHARE = 0.9;
 
 /**
  * The five programs; each returns the exit code.
@@ -47,17 +50,34 @@ async function probe(client, options, output) {
 }
 
 async function load(client, options, output) {
+  if (options.ladder.length) return climb(client, options, output);
   const measurement = new Measurement(output);
-  let numLeft = options.requests;
-  const work = async () => {
-    while (numLeft-- > 0) await measurement.run(client, options.prompt, { keepsConnection: true });
-  };
-  const started = performance.now();
-  await Promise.all(Array.from({ length: options.concurrency }, work));
-  const seconds = (performance.now() - started) / 1e3;
-  const speed = `tokens/s: ${(measurement.numTokens / seconds).toFixed(1)}\n`;
+  await measurement.runMany(client, options, options.concurrency);
+  const speed = `tokens/s: ${measurement.tokensPerSecond.toFixed(1)}\n`;
   output.out(`concurrency: ${options.concurrency}\n${measurement.counts()}${speed}${measurement.times()}`);
   return measurement.numFailed ? REFUSED : 0;
+}
+
+/** What a batch gives: the same load at rising concurrencies, and the first that has nine tenths of the best. */
+async function climb(client, options, output) {
+  const row = (...cells) => output.out(`${cells.map((cell, at) => String(cell).padStart(ROW_WIDTHS[at])).join(" ")}\n`);
+  row("concurrency", "ok", "failed", "tokens/s", "speedup", "ttft p50 ms", "itl p50 ms");
+  await new Measurement({ err: () => {} }).run(client, options.prompt, { keepsConnection: true }); // fills the server's cache
+  const speeds = [];
+  let numFailed = 0;
+  for (const rung of options.ladder) {
+    const measurement = new Measurement(output);
+    await measurement.runMany(client, options, rung);
+    const speed = measurement.tokensPerSecond;
+    speeds.push(speed);
+    numFailed += measurement.numFailed;
+    const speedup = speeds[0] > 0 ? (speed / speeds[0]).toFixed(2) : "-";
+    row(rung, measurement.numOk, measurement.numFailed, speed.toFixed(1), speedup, ...measurement.medians());
+  }
+  const best = Math.max(...speeds);
+  const knee = speeds.findIndex((speed) => speed >= KNEE_SHARE * best);
+  output.out(`knee: ${best > 0 ? options.ladder[knee] : "-"}\n`);
+  return numFailed ? REFUSED : 0;
 }
 
 /** What many streams add up to. A failed stream is counted as one and goes into nothing else. */
@@ -86,6 +106,22 @@ class Measurement {
     if (times.length) this._ttft.push(times[0] - answer.startedAt);
     for (let i = 1; i < times.length; i++) this._itl.push(times[i] - times[i - 1]);
     this._total.push(answer.finishedAt - answer.startedAt);
+  }
+
+  /** `options.requests` streams from `concurrency` workers that keep their connections. */
+  async runMany(client, { prompt, requests }, concurrency) {
+    let numLeft = requests;
+    const work = async () => {
+      while (numLeft-- > 0) await this.run(client, prompt, { keepsConnection: true });
+    };
+    const started = performance.now();
+    await Promise.all(Array.from({ length: concurrency }, work));
+    this.tokensPerSecond = (this.numTokens / (performance.now() - started)) * 1e3;
+  }
+
+  /** Of the times to the first token and between tokens. */
+  medians() {
+    return [percentile(this._ttft, 50), percentile(this._itl, 50)];
   }
 
   counts() {

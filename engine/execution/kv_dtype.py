@@ -8,8 +8,12 @@ _VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 _SCALE_BYTES = 4  # int8: one scale for each token, head, and of keys and values
 
 
-def resolve_kv_dtype(config: EngineConfig, executor: ExecutorName, *, on_cpu: bool) -> KvDtypeName:
+def resolve_kv_dtype(
+    config: EngineConfig, executor: ExecutorName, *, on_cpu: bool, native_half: KvDtypeName = "float16"
+) -> KvDtypeName:
     """Return the precision in which `executor` (never `auto`) will keep keys and values; never `auto`.
+
+    `native_half` is what the native executor's kernels do best with on this machine; see `best_half`.
 
     Raises:
         ConfigError: the executor doesn't have the configured one.
@@ -17,7 +21,7 @@ def resolve_kv_dtype(config: EngineConfig, executor: ExecutorName, *, on_cpu: bo
     if executor == "native":
         if config.kv_dtype != "auto":
             return config.kv_dtype
-        return "float32" if config.dtype == "float32" else "float16"
+        return "float32" if config.dtype == "float32" else native_half
     own = config.dtype
     if own == "auto":
         own = "float32" if on_cpu or executor == "reference" else "bfloat16"
@@ -26,6 +30,11 @@ def resolve_kv_dtype(config: EngineConfig, executor: ExecutorName, *, on_cpu: bo
             f"`kv_dtype` of the {executor} executor must be that of its computation, {own}, got {config.kv_dtype}"
         )
     return own
+
+
+def best_half(instruction_set: str | None) -> KvDtypeName:
+    """Return bfloat16 for `amx`, whose tiles multiply it as it lies; elsewhere float16, which is more exact."""
+    return "bfloat16" if instruction_set == "amx" else "float16"
 
 
 def kv_bytes_per_token(spec: DecoderSpec, kv_dtype: KvDtypeName) -> int:

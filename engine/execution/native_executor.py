@@ -1,7 +1,7 @@
 """The native CPU executor: one call into our own C++ runs a whole step, without the interpreter lock."""
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from engine.config import KvDtypeName
 from engine.errors import ConfigError
@@ -111,15 +111,15 @@ class NativeExecutor:
         """Call `observer(layer, residual [num_tokens, hidden_size])` after every layer of a step; None ends it."""
         self._decoder.observe_layers(observer)
 
-    def execute(self, batch: ForwardBatch) -> torch.Tensor:
-        """Return float32 [num_logits, vocab_size] on the CPU, valid until the next call."""
+    def execute(self, batch: ForwardBatch) -> NDArray[np.float32]:
+        """Return float32 [num_logits, vocab_size], valid until the next call."""
         num_logits = len(batch.logits_rows)
         self._check(batch)
         if len(self._logits) < num_logits:
             self._logits = np.empty((num_logits, self._spec.vocab_size), dtype=np.float32)
         logits = self._logits[:num_logits]
         self._decoder.forward(batch, logits)
-        return torch.from_numpy(logits)
+        return logits
 
     def close(self) -> None:
         """Free the weights, the KV pool and the threads; further calls are errors."""

@@ -96,6 +96,11 @@ class NativeKernels:
         self._functions = through_ctypes(library) if functions is None else functions
         self._name = instruction_set
 
+    @property
+    def instruction_set(self) -> str:
+        """The name that was asked for."""
+        return self._name
+
     def matmul(self, x: Floats, weights: NDArray[np.generic], *, encoding: str) -> Floats:
         """Return x [num_rows, num_inputs] times the rows of weights [num_outputs, bytes or floats of a row]."""
         num_rows, num_inputs = x.shape

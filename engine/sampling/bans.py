@@ -1,6 +1,7 @@
 """What a request forbids or favours outright: logit bias, allowed ids, bad words, no end before min_tokens."""
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from engine.execution.executor import SamplingRow
 from engine.sampling_params import SamplingParams
@@ -11,22 +12,21 @@ def has_bans(params: SamplingParams) -> bool:
     return bool(params.logit_bias or params.allowed_token_ids or params.bad_words or params.min_tokens)
 
 
-def apply_bans(scores: torch.Tensor, rows: list[SamplingRow], *, eos_token_ids: tuple[int, ...]) -> None:
+def apply_bans(scores: NDArray[np.float32], rows: list[SamplingRow], *, eos_token_ids: tuple[int, ...]) -> None:
     """Change scores float32 [len(rows), vocab_size] in place; a banned token's score becomes -inf."""
     for i, row in enumerate(rows):
         params = row.seq.params
         if params.logit_bias:
             ids, biases = zip(*params.logit_bias, strict=True)
-            bias = torch.tensor(biases, dtype=torch.float32, device=scores.device)
-            scores[i].index_add_(0, torch.tensor(ids, device=scores.device), bias)
+            np.add.at(scores[i], np.array(ids, dtype=np.int64), np.array(biases, dtype=np.float32))
         if params.allowed_token_ids:
-            allowed = torch.tensor(params.allowed_token_ids, device=scores.device)
+            allowed = np.array(params.allowed_token_ids, dtype=np.int64)
             kept = scores[i, allowed]
-            scores[i].fill_(-torch.inf)
+            scores[i] = -np.inf
             scores[i, allowed] = kept
         banned = _banned(row, eos_token_ids)
         if banned:
-            scores[i, torch.tensor(banned, device=scores.device)] = -torch.inf
+            scores[i, np.array(banned, dtype=np.int64)] = -np.inf
 
 
 def _banned(row: SamplingRow, eos_token_ids: tuple[int, ...]) -> list[int]:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from engine.sampling.ordering import best_tokens
 from engine.sampling_params import SamplingParams
 
-GREEDY_BELOW = 1e-5  # a temperature under this is greedy: scores / temperature would leave float32's exact range
 _FIRST_CANDIDATES = 256  # enough for most nuclei; a row that needs more is done again with sixteen times as many
 _SPAN = 128
 
@@ -49,7 +48,7 @@ class Filters:
 def draw_rows(
     scores: torch.Tensor, rows: Many[int], params: Many[SamplingParams], uniforms: NDArray[np.float64]
 ) -> list[int]:
-    """Draw among some rows of scores; see `Draw` of sampler.py."""
+    """Draw among some rows of scores; see `ScoreArrays.draw`."""
     picked = scores[torch.tensor(rows, device=scores.device)]
     tokens: list[int] = draw(picked, list(params), torch.from_numpy(uniforms).to(scores.device)).tolist()
     return tokens

@@ -3,7 +3,6 @@
 from collections.abc import Sequence as Many
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from engine.kernels.native_library import NativeLibrary
@@ -11,7 +10,7 @@ from engine.sampling_params import SamplingParams
 
 
 class NativeDraw:
-    """A Draw with the kernels of one instruction set.
+    """A HostDraw with the kernels of one instruction set.
 
     Every rule is that of `draw.py`. Weights are computed in float32 with another exponential (they differ by some
     3e-7 of themselves, and vanish below e^-87), so the same uniform number gives the same token unless it falls on so
@@ -26,13 +25,12 @@ class NativeDraw:
         self._instruction_set = instruction_set
 
     def __call__(
-        self, scores: torch.Tensor, rows: Many[int], params: Many[SamplingParams], uniforms: NDArray[np.float64]
+        self, scores: NDArray[np.float32], rows: Many[int], params: Many[SamplingParams], uniforms: NDArray[np.float64]
     ) -> list[int]:
-        assert scores.dtype == torch.float32
-        assert scores.device.type == "cpu"
+        assert scores.dtype == np.float32
         tokens: list[int] = self._library.draw(
             self._instruction_set,
-            scores.contiguous().numpy(),
+            np.ascontiguousarray(scores),
             rows=np.array(rows, dtype=np.int64),
             temperatures=np.array([p.temperature for p in params], dtype=np.float32),
             top_ks=np.array([p.top_k for p in params], dtype=np.int64),

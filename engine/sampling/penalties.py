@@ -3,7 +3,6 @@
 from collections import OrderedDict
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from engine.execution.executor import SamplingRow
@@ -22,7 +21,7 @@ class Penalties:
     def __init__(self) -> None:
         self._prompt_tokens: OrderedDict[str, NDArray[np.int64]] = OrderedDict()
 
-    def apply(self, scores: torch.Tensor, rows: list[SamplingRow]) -> None:
+    def apply(self, scores: NDArray[np.float32], rows: list[SamplingRow]) -> None:
         """Change scores float32 [len(rows), vocab_size] in place.
 
         Repetition (CTRL, arXiv 1909.05858): positive scores are divided, negative ones multiplied. Then
@@ -35,14 +34,14 @@ class Penalties:
             if params.presence_penalty or params.frequency_penalty:
                 ids, counts = np.unique(np.array(_output(row), dtype=np.int64), return_counts=True)
                 amount = params.presence_penalty + params.frequency_penalty * counts
-                scores[i].index_add_(0, _to(ids, scores), _to(amount.astype(np.float32), scores), alpha=-1)
+                scores[i, ids] -= amount.astype(np.float32)
 
-    def _repetition(self, scores: torch.Tensor, row: SamplingRow, penalty: float) -> None:
+    def _repetition(self, scores: NDArray[np.float32], row: SamplingRow, penalty: float) -> None:
         seen = np.union1d(self._prompt(row), np.array(_output(row), dtype=np.int64))
-        ids = _to(seen, scores)
-        old = scores[ids].double()  # a penalty may be too small for float32
-        new = torch.where(old > 0, old / penalty, old * penalty)
-        scores[ids] = new.clamp(max=_LARGEST).float()
+        old = scores[seen].astype(np.float64)  # a penalty may be too small for float32
+        with np.errstate(over="ignore"):  # what leaves float32's range downwards is -inf
+            new = np.minimum(np.where(old > 0, old / penalty, old * penalty), _LARGEST)
+            scores[seen] = new.astype(np.float32)
 
     def _prompt(self, row: SamplingRow) -> NDArray[np.int64]:
         key = row.seq.request_id
@@ -59,7 +58,3 @@ class Penalties:
 def _output(row: SamplingRow) -> list[int]:
     """Return the tokens generated before the one that is being chosen."""
     return row.seq.output_token_ids[: row.position - row.seq.num_prompt_tokens]
-
-
-def _to(values: NDArray[np.int64] | NDArray[np.float32], like: torch.Tensor) -> torch.Tensor:
-    return torch.from_numpy(values).to(like.device)

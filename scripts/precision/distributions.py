@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from engine.execution.executor import Executor
 from engine.execution.forward_batch import ForwardBatch
@@ -17,13 +18,13 @@ LogitsOf = Callable[[Sequence[int]], torch.Tensor]
 """Token ids [window] to float32 logits [window, vocab_size], valid until the next call."""
 
 
-def from_executor(executor: Executor[torch.Tensor]) -> LogitsOf:
+def from_executor(executor: Executor[torch.Tensor | NDArray[np.float32]]) -> LogitsOf:
     """Compute a window as one fresh sequence, the logits of every position wanted."""
 
     def logits_of(token_ids: Sequence[int]) -> torch.Tensor:
         count = len(token_ids)
         positions = np.arange(count, dtype=np.int64)
-        return executor.execute(
+        logits = executor.execute(
             ForwardBatch(
                 token_ids=np.array(token_ids, dtype=np.int64),
                 positions=positions,
@@ -35,6 +36,7 @@ def from_executor(executor: Executor[torch.Tensor]) -> LogitsOf:
                 block_copies=np.empty((0, 2), dtype=np.int64),
             )
         )
+        return torch.as_tensor(logits)
 
     return logits_of
 

@@ -4,9 +4,11 @@ import argparse
 import logging
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.errors import ConfigError, ModelLoadError
+from service.flag_view import flag_views
 from service.flags import add_flags, resolve
 from service.serve_flags import ENGINE_FLAGS, SERVICE_FLAGS, engine_config, service_settings
 from service.settings import environment
@@ -34,6 +36,13 @@ def run(args: argparse.Namespace) -> int:
     try:
         values = resolve((*ENGINE_FLAGS, *SERVICE_FLAGS), args, environment())
         config, settings = engine_config(values), service_settings(values, environment())
+        settings = replace(
+            settings,
+            flags=(
+                *flag_views("engine", ENGINE_FLAGS, values, args, environment()),
+                *flag_views("service", SERVICE_FLAGS, values, args, environment()),
+            ),
+        )
     except ConfigError as error:
         return _fail(error.message, EXIT_USAGE)
     logging.basicConfig(

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from engine.client import EngineState
 from engine.errors import EngineUnavailableError
 from service.json_response import json_response
+from service.protocol.chat import ChatRequest
 from service.query import query_number
 from service.services import Services
 from service.version import VERSION
@@ -75,6 +76,7 @@ class OperationRoutes:
             },
             "limits": settings.limits,
             "strict_params": settings.strict_params,
+            "chat_fields": sorted(ChatRequest.model_fields),
             "max_choices": services.admission.capacity,
         }
         return json_response(answer)

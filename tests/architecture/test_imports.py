@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("engine", "service", "observability", "dashboard", "loadtest")
 
 NO_TORCH = (
+    "engine.build",
     "engine.clock",
     "engine.config",
     "engine.core",
@@ -86,6 +87,7 @@ def test_metric_and_trace_libraries_are_imported_only_by_observability() -> None
 def test_environment_is_read_only_by_settings_modules() -> None:
     allowed = {
         "service/settings.py",
+        "dashboard/settings.py",
         "engine/model/cache_dir.py",
         "engine/process_environment.py",
         "engine/kernels/toolchain.py",

@@ -10,6 +10,7 @@ from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
+from selenium_axe_python import Axe
 
 from dashboard.server import create_app
 from tests.support.loopback import serving
@@ -85,6 +86,13 @@ class Page:
 
     def console(self) -> list[str]:
         return [entry["message"] for entry in self.browser.get_log("browser")]  # type: ignore[no-untyped-call]
+
+    def violations(self) -> list[str]:
+        """Return what axe-core has against the page as it is now: rule and element of each finding."""
+        axe = Axe(self.browser)
+        axe.inject()
+        found = axe.run()["violations"]
+        return [f"{each['id']}: {node['target']} {node['failureSummary']}" for each in found for node in each["nodes"]]
 
     def emulate(self, *, width: int = 1440, height: int = 900, scheme: str = "light") -> None:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}

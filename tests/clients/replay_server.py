@@ -3,10 +3,11 @@
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 TIMEOUT_S = 20.0
+END_OF_HEAD = (b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
 
 
 @dataclass(frozen=True)
@@ -15,11 +16,14 @@ class Answer:
 
     Attributes:
         pieces: written one by one, each in a segment of its own.
-        then: "close" the connection, "keep" it for another request, or "hang" until the client gives up.
+        then: "close" the connection, "keep" it for another request unless that one wants it closed, or "hang" until the
+            client gives up.
+        before_last: called before the last piece is written.
     """
 
     pieces: tuple[bytes, ...]
     then: str = "close"
+    before_last: Callable[[], object] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class ReplayServer:
 
     def __init__(self, *answers: Answer, family: socket.AddressFamily = socket.AF_INET) -> None:
         self.requests: list[Request] = []
+        self.num_given_up = 0
         self._answers = answers
         self._lock = threading.Lock()
         self._listener = socket.socket(family)
@@ -57,12 +62,14 @@ class ReplayServer:
         host = "[::1]" if family == socket.AF_INET6 else "127.0.0.1"
         self.url = f"http://{host}:{self._listener.getsockname()[1]}"
         self._threads: list[threading.Thread] = []
+        self._connections: list[socket.socket] = []
         self._accepting = threading.Thread(target=self._accept)
         self._accepting.start()
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
+        for open_one in (self._listener, *self._connections):  # clients may keep theirs for long
+            with contextlib.suppress(OSError):
+                open_one.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for thread in (self._accepting, *self._threads):
             thread.join(TIMEOUT_S)
@@ -74,6 +81,7 @@ class ReplayServer:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            self._connections.append(connection)
             thread = threading.Thread(target=self._serve, args=(connection, number))
             self._threads.append(thread)
             thread.start()
@@ -87,11 +95,16 @@ class ReplayServer:
                 with self._lock:
                     answer = self._answers[min(len(self.requests), len(self._answers) - 1)]
                     self.requests.append(request)
-                for piece in answer.pieces:
-                    connection.sendall(piece)
+                is_last = answer.then != "keep" or request.header("connection").lower() == "close"
+                for at, piece in enumerate(answer.pieces):
+                    if at == len(answer.pieces) - 1:
+                        answer.before_last()
+                    says_close = at == 0 and answer.then == "keep" and is_last
+                    connection.sendall(piece.replace(*END_OF_HEAD, 1) if says_close else piece)
                 if answer.then == "hang":
                     connection.recv(1)
-                if answer.then != "keep":
+                    self.num_given_up += 1
+                if is_last:
                     return
 
 

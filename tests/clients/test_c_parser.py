@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.languages import Run, c_build
+from tests.clients.builds import c_build
 from tests.clients.recordings import EXPECTED, TESTDATA, recording
+from tests.clients.runs import Run
 
 FUZZ_SECONDS = 3
 

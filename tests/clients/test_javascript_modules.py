@@ -4,12 +4,15 @@ import re
 import subprocess
 from pathlib import Path
 
-from tests.clients.languages import CLIENTS, require
+import pytest
+
+from tests.clients.builds import CLIENTS, require
 
 HERE = Path(__file__).resolve().parent
 MODULES = CLIENTS / "javascript"
 
 
+@pytest.mark.slow
 def test_modules_pass_their_node_tests() -> None:
     require("node")
     files = sorted(str(path) for path in (HERE / "js").glob("*.test.mjs"))

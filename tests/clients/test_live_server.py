@@ -59,3 +59,24 @@ def test_probe_and_load_count_every_token(language: str, server: ServeProcess) -
         seen = run(language, program, "--url", server.url, *flags)
         assert (seen.code, seen.stderr) == (0, "")
         assert "requests: 12 ok, 0 failed\ntokens: 96\n" in seen.stdout
+
+
+ROW = re.compile(r" *(\d+) +(\d+) +(\d+) +(\d+\.\d) +(\d+\.\d\d) +(\d+\.\d{3}) +(-|\d+\.\d{3})")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_ladder_names_the_first_rung_with_nine_tenths_of_the_best_speed(language: str, server: ServeProcess) -> None:
+    flags = ("--requests", "8", "--ladder", "1,2,8", "--max-tokens", "8")
+    seen = run(language, "load", "--url", server.url, *flags)
+    assert (seen.code, seen.stderr) == (0, "")
+    _, *lines, knee = seen.stdout.splitlines()
+    rows = [found.groups() for line in lines if (found := ROW.fullmatch(line))]
+    assert len(rows) == len(lines) == 3, seen.stdout
+    assert [row[:3] for row in rows] == [("1", "8", "0"), ("2", "8", "0"), ("8", "8", "0")]
+    assert rows[0][4] == "1.00"
+    speeds = {row[0]: float(row[3]) for row in rows}
+    wanted = 0.9 * max(speeds.values())
+    rung = knee.removeprefix("knee: ")
+    below = [speed for other, speed in speeds.items() if int(other) < int(rung)]
+    assert speeds[rung] >= wanted - 0.1  # printed with one decimal
+    assert all(speed < wanted + 0.1 for speed in below)

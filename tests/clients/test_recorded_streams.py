@@ -3,7 +3,7 @@
 import pytest
 
 from tests.clients.languages import LANGUAGES, run
-from tests.clients.recordings import EXPECTED, TESTDATA, TRACE_ID, recording
+from tests.clients.recordings import EXPECTED, TESTDATA, TRACE_ID, allowed, recording
 from tests.clients.replay_server import Answer, replaying
 
 
@@ -21,7 +21,7 @@ def test_chat_stream_of_a_recording_whole_and_byte_by_byte_prints_what_is_expect
     data = recording(name)
     with replaying(Answer((data,)), Answer(bytewise(data))) as server:
         seen = [run(language, "chat-stream", "--url", server.url, "--trace-id", TRACE_ID) for _ in range(2)]
-    assert seen == [EXPECTED[name]] * 2
+    assert all(one in allowed(language, name) for one in seen), seen
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -9,7 +9,10 @@ import pytest
 from tests.clients.languages import LANGUAGES, run
 from tests.clients.recordings import EXPECTED, TESTDATA, TRACE_ID, recording
 from tests.clients.replay_server import Answer, replaying
+from tests.clients.runs import Run
 
+LADDER_HEAD = "concurrency      ok  failed    tokens/s  speedup  ttft p50 ms   itl p50 ms\n"
+LADDER_RULE = "--ladder must be at most 16 rising whole numbers from 1 to 256 with commas between"
 STREAM = Answer((recording("usage_chunk"),), then="keep")
 BODY = (
     '{"messages":[{"role":"user","content":%s}],"temperature":0,"max_tokens":7,'
@@ -41,6 +44,7 @@ def test_request_has_the_body_and_the_headers_of_the_contract(language: str) -> 
     assert request.header("accept") == "text/event-stream"
     assert request.header("host") == server.url.removeprefix("http://")
     assert request.header("upgrade") == ""
+    assert request.header("http2-settings") == ""
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -138,6 +142,39 @@ def test_probe_prints_percentiles_only_where_there_are_enough_values(language: s
     )
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_load_outlives_kept_connections_that_the_server_gives_up(language: str) -> None:
+    with replaying(Answer((recording("usage_chunk"),))) as server:
+        seen = run(language, "load", "--url", server.url, "--requests", "40", "--concurrency", "2")
+    assert (seen.code, seen.stderr) == (0, "")
+    assert "requests: 40 ok, 0 failed\ntokens: 200\n" in seen.stdout
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_connection_that_ends_without_an_answer_is_not_tried_again(language: str) -> None:
+    with replaying(Answer((b"",))) as server:
+        seen = run(language, "chat", "--url", server.url)
+    assert (seen.code, seen.stdout) == (4, "")
+    assert seen.stderr == "error: the connection ended before the answer was complete\n"
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("language", [language for language in LANGUAGES if language != "javascript"])
+def test_probe_takes_a_connection_of_its_own_for_every_stream(language: str) -> None:
+    with replaying(STREAM) as server:
+        assert run(language, "probe", "--url", server.url, "--requests", "4").code == 0
+    assert len({request.connection for request in server.requests}) == 4
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_ladder_prints_a_row_for_each_rung_and_no_knee_when_all_failed(language: str) -> None:
+    with replaying(Answer((recording("error_first"),))) as server:
+        seen = run(language, "load", "--url", server.url, "--requests", "2", "--ladder", "1,16")
+    rungs = [f"{rung:>11} {0:>7} {2:>7} {0.0:>11} {'-':>8} {'-':>12} {'-':>12}\n" for rung in (1, 16)]
+    assert seen == Run(1, LADDER_HEAD + "".join(rungs) + "knee: -\n", "error: the server failed: unknown error\n" * 4)
+    assert len(server.requests) == 5
+
+
 USAGE_ERRORS = {
     (): "no program given; one of models, chat, chat-stream, probe, load",
     ("talk",): "unknown program talk; one of models, chat, chat-stream, probe, load",
@@ -145,6 +182,13 @@ USAGE_ERRORS = {
     ("chat", "--prompt"): "--prompt needs a value",
     ("chat", "--max-tokens", "0"): "--max-tokens must be a whole number from 1 to 1000000, got 0",
     ("load", "--concurrency", "1e2"): "--concurrency must be a whole number from 1 to 256, got 1e2",
+    ("load", "--ladder"): "--ladder needs a value",
+    ("load", "--ladder", ""): f"{LADDER_RULE}, got ",
+    ("load", "--ladder", "1,2,2"): f"{LADDER_RULE}, got 1,2,2",
+    ("load", "--ladder", "1, 2"): f"{LADDER_RULE}, got 1, 2",
+    ("load", "--ladder", "1,2,"): f"{LADDER_RULE}, got 1,2,",
+    ("load", "--ladder", "1,257"): f"{LADDER_RULE}, got 1,257",
+    ("load", "--ladder", ",".join(map(str, range(1, 18)))): f"{LADDER_RULE}, got {','.join(map(str, range(1, 18)))}",
     ("chat", "--url", "https://a"): "--url must be http://HOST[:PORT], got https://a",
     ("chat", "--url", "http://a:70000"): "--url must be http://HOST[:PORT], got http://a:70000",
     ("chat", "--url", "http://u@a/x"): "--url must be http://HOST[:PORT], got http://u@a/x",

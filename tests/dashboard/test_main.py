@@ -64,6 +64,25 @@ def test_signal_ends_a_running_chat_with_an_error_event_and_a_clean_log() -> Non
         assert stub.left.wait(5)
 
 
+def test_signal_ends_a_running_race_and_its_requests() -> None:
+    stub = Stub(rate=0.0, past_s=5.0)
+    request = {"messages": [{"role": "user", "content": "forever"}], "max_tokens": 100_000}
+    body = {"target": "service", "request": request, "lanes": 4, "modes": ["concurrent"]}
+    with (
+        serving(stub.app()) as service_url,
+        process("--service-url", service_url) as (child, url),
+        httpx.stream("POST", f"{url}/api/race", json=body, trust_env=False) as answer,
+    ):
+        lines = answer.iter_lines()
+        assert any('"text"' in line for line in lines)
+        child.send_signal(signal.SIGTERM)
+        assert not any("round_end" in line for line in lines)
+        assert child.wait(2) == 0
+        assert child.stderr is not None
+        assert child.stderr.read() == ""
+        assert stub.left.wait(5)
+
+
 def test_busy_port_is_one_line_and_exit_code_1() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -26,7 +26,7 @@ def test_info_says_what_runs(llm: LLM) -> None:
     executor = choose_executor(EngineConfig(model="random:tiny"))
     assert (info.architecture, info.executor, info.dtype, info.device) == ("llama", executor, "float32", "cpu")
     assert (info.num_kv_blocks, info.block_size, info.max_model_len) == (64, 16, 1024)
-    assert info.kv_dtype == ("float16" if executor == "native" else "float32")
+    assert info.kv_dtype in (("float16", "bfloat16") if executor == "native" else ("float32",))
     assert info.kv_cache_bytes == 64 * 16 * kv_bytes_per_token(PRESETS["tiny"], info.kv_dtype)
 
 

@@ -32,16 +32,20 @@ __all__ = [
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 KV = ", KV in "
+WIDE_BLOCKS = ", blocks of 16"  # with heads of 64, what attention in tiles asks for
 PRECISIONS = (
     *(f"{family} float32" for family in TINY_SPECS), "F16", "BF16", "Q4_0", "Q4_1", "Q8_0",
     "Q5_0", "Q4_K", "Q5_K", "Q6_K",
     *(f"Q8_0{KV}{kv_dtype}" for kv_dtype in ("bfloat16", "float16", "int8")),
+    f"Q4_K{KV}bfloat16{WIDE_BLOCKS}",
 )  # fmt: skip
 
 
 def make_subject(precision: str, instruction_set: str, *, threads: int) -> Subject:
     name = f"native {instruction_set}, {precision}"
     precision, _, kv_dtype = precision.partition(KV)
+    block_size = 16 if kv_dtype.endswith(WIDE_BLOCKS) else 4
+    kv_dtype = kv_dtype.removesuffix(WIDE_BLOCKS)
     settings = {"instruction_set": instruction_set, "threads": threads, "kv_dtype": kv_dtype or "float32"}
     if precision.startswith(DEFAULT_MODEL):
         model = load_model(DEFAULT_MODEL)
@@ -51,15 +55,19 @@ def make_subject(precision: str, instruction_set: str, *, threads: int) -> Subje
     family = precision.removesuffix(" float32")
     spec = TINY_SPECS.get(family, packable_spec(precision))
     weights = tiny_weights(spec) if family in TINY_SPECS else quantized_weights(spec, precision)
-    executor = native_executor(spec, weights, num_blocks=256, block_size=4, **settings)
-    return Subject(name, executor, spec.vocab_size, 4, 256, prompt_blocks=(1, 3))
+    executor = native_executor(spec, weights, num_blocks=1024 // block_size, block_size=block_size, **settings)
+    prompt_blocks = (1, 3) if block_size == 4 else (1,)
+    return Subject(name, executor, spec.vocab_size, block_size, 1024 // block_size, prompt_blocks)
 
 
 @pytest.fixture(
     scope="module",
     params=[
         *((precision, name) for precision in PRECISIONS for name in ALL_INSTRUCTION_SETS),
-        pytest.param((f"{DEFAULT_MODEL} file{KV}float16", "auto"), marks=pytest.mark.model),
+        *(
+            pytest.param((f"{DEFAULT_MODEL} file{KV}{kv_dtype}", "auto"), marks=pytest.mark.model)
+            for kv_dtype in ("float16", "bfloat16")
+        ),
         pytest.param((f"{DEFAULT_MODEL} float32", "auto"), marks=[pytest.mark.model, pytest.mark.slow]),
     ],
     ids=" ".join,
@@ -80,7 +88,10 @@ def check_difference(request: pytest.FixtureRequest) -> Callable[[str, float], N
     return check
 
 
-@pytest.mark.parametrize("precision", ["llama float32", "Q4_1", "Q8_0", f"Q8_0{KV}float16", f"Q8_0{KV}int8"])
+@pytest.mark.parametrize(
+    "precision",
+    ["llama float32", "Q4_1", "Q8_0", f"Q8_0{KV}float16", f"Q8_0{KV}int8", f"Q4_K{KV}bfloat16{WIDE_BLOCKS}"],
+)
 def test_one_thread_equals_several(precision: str, check_difference: Callable[[str, float], None]) -> None:
     runs = []
     for threads in (1, 2, 3):

@@ -68,7 +68,7 @@ def test_load_scripted_percentiles_are_measured() -> None:
     """Nine answers of ten start after 30 ms, one after 300; all have gaps of 20 ms."""
     script: Script = lambda number, body: steady(4, first_s=0.3 if number % 10 == 0 else 0.03, gap_s=0.02)  # noqa: E731
     with timed_server(script) as server:
-        result = load(server, plan(Constant(rate=40), num_requests=100, slos=Slos(ttft_ms=200)))
+        result = load(server, plan(Constant(rate=100), num_requests=100, slos=Slos(ttft_ms=200)))
     stage = result.stages[0]
     assert (stage.counts.ok, stage.counts.failed) == (100, 0)
     first = stage.metrics["time_to_first_token"]
@@ -98,7 +98,7 @@ def test_load_requests_are_the_same_for_equal_seeds_and_no_two_prompts_are_alike
     [
         (lambda number, body: Refusal(429) if number else steady(1), "rejected", "HTTP 429"),
         (lambda number, body: Refusal(500) if number else steady(1), "failed", "HTTP 500"),
-        (lambda number, body: steady(3)[: -1 if number else None], "failed", "closed early"),
+        (lambda number, body: steady(3)[: -1 if number else None], "failed", "without [DONE]"),
         (lambda number, body: [at(0, content("x")), at(0, DONE)] if number else steady(1), "failed", "finish reason"),
         (
             lambda number, body: [at(0, content("x")), at(0, {"error": {"message": "lost"}})] if number else steady(1),
@@ -286,7 +286,7 @@ def test_load_sweep_has_a_stage_for_each_level_and_the_knee() -> None:
         return steady(4, first_s=starts + 0.02 - now, gap_s=0.02 / 3)
 
     with timed_server(script) as server:
-        result = load(server, plan(Sweep(levels=(1, 2, 4, 8, 12)), duration_s=0.6))
+        result = load(server, plan(Sweep(levels=(1, 2, 4, 8, 12)), duration_s=0.4))
     assert [stage.concurrency for stage in result.stages] == [1, 2, 4, 8, 12]
     assert result.knee is not None
     assert result.knee.concurrency == 4

@@ -8,6 +8,7 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError
+from service.flag_view import flag_views
 from service.flags import Flag, add_flags, num_bytes, resolve, switch, words
 from service.serve_flags import ENGINE_FLAGS, SERVICE_FLAGS, engine_config, service_settings
 from service.settings import ServiceSettings
@@ -45,6 +46,22 @@ def test_variable_that_can_not_be_parsed_is_named(name: str, text: str) -> None:
 @pytest.mark.parametrize(("text", "size"), [("1024", 1024), ("2k", 2048), ("3M", 3 << 20), ("1GiB", 1 << 30)])
 def test_sizes_may_have_units(text: str, size: int) -> None:
     assert num_bytes(text) == size
+
+
+def test_view_says_what_set_each_flag_and_what_it_does() -> None:
+    parser = argparse.ArgumentParser()
+    add_flags(parser, FLAGS)
+    for arguments, environment, said in (
+        ([], {}, ("default", 5)),
+        ([], {"PELLUCID_MAX_SIZE": ""}, ("default", 5)),
+        ([], {"PELLUCID_MAX_SIZE": "7"}, ("environment", 7)),
+        (["--max-size", "9"], {"PELLUCID_MAX_SIZE": "7"}, ("flag", 9)),
+    ):
+        args = parser.parse_args(arguments)
+        size, cache = flag_views("service", FLAGS, resolve(FLAGS, args, environment), args, environment)
+        assert (size.source, size.value) == said
+        assert (size.flag, size.variable, size.default, size.text) == ("--max-size", "PELLUCID_MAX_SIZE", "5", "a size")
+        assert (cache.source, cache.value, cache.default) == ("default", False, "off")
 
 
 def test_words_are_cut_at_commas() -> None:

@@ -223,6 +223,8 @@ def test_info_names_limits_and_what_runs(served: Served) -> None:
     assert info["models"] == ["main", "alias"]
     assert info["engine"]["executor"] == "scripted"
     assert info["limits"]["json_depth"] == 100
+    assert {"temperature", "min_p", "logprobs", "timings"} <= set(info["chat_fields"])
+    assert "tools" not in info["chat_fields"]
     assert EOS in info["tokenizer"]["eos_token_ids"]
 
 

@@ -6,8 +6,10 @@ import os
 import gguf
 import numpy as np
 import pytest
+import torch
 
 from engine.config import KvDtypeName
+from engine.execution.forward_batch import ForwardBatch
 from engine.execution.native_executor import NativeExecutor
 from engine.kernels.build import build_library
 from engine.kernels.native_library import NativeLibrary
@@ -91,6 +93,13 @@ def quantized_weights(spec: DecoderSpec, encoding: str, *, seed: int = 0) -> Wei
     return Weights(tensors)
 
 
+class TensorNativeExecutor(NativeExecutor):
+    """The native executor with logits as tensors, for tests that run the same on executors of either kind."""
+
+    def execute(self, batch: ForwardBatch) -> torch.Tensor:  # type: ignore[override]
+        return torch.from_numpy(super().execute(batch))
+
+
 def native_executor(
     spec: DecoderSpec,
     weights: Weights,
@@ -103,8 +112,8 @@ def native_executor(
     int8_weights: bool = False,
     max_tokens: int = 512,
     kv_dtype: KvDtypeName = "float32",
-) -> NativeExecutor:
-    return NativeExecutor(
+) -> TensorNativeExecutor:
+    return TensorNativeExecutor(
         spec,
         weights,
         library=library_for(instruction_set),

@@ -19,11 +19,29 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from tests.support.stub_telemetry import StubTelemetry
 from tests.support.synthetic_load import OffsetClock, SyntheticLoad
 
 MODEL = "SmolLM2-135M-Instruct"
 ANSWER = "Light passes through a pellucid stone: you see what lies behind it. That is the whole idea 🙂"
-HOSTILE = ("<img src=x onerror=alert(1)>", "<script>alert(1)</script>")
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    "<script>alert(1)</script>",
+    "[click](javascript:alert(1))",
+    "![shot](http://127.0.0.1:9/pixel.png)",
+    "\u202etxet desrever\u202c",
+    "\n\n" + "x" * 100_000 + "\n\n",
+    "`" * 5_000 + "[" * 5_000 + "*" * 5_000,
+)
+MARKDOWN = (
+    "## Glass\n\n", "It is **clear** because:\n\n", "1. no *electron* absorbs it\n", "2. see `n = c / v`\n\n",
+    "```python\nprint('<b>1</b>')\n```\n\n", "| a | b |\n|---|--:|\n| 1 | 2 |\n",
+)  # fmt: skip
+CHAT_FIELDS = (
+    "model", "messages", "stream", "stream_options", "n", "max_tokens", "min_tokens", "temperature", "top_p", "top_k",
+    "min_p", "seed", "stop", "stop_token_ids", "presence_penalty", "logprobs", "top_logprobs", "cache_salt",
+    "continue_final_message", "timings",
+)  # fmt: skip
 
 
 @dataclass
@@ -56,6 +74,7 @@ class Stub:
         now = time.monotonic()
         self._load = SyntheticLoad(OffsetClock(now - self.past_s, time.time() - now), rate=self.rate)
         self._load.run_until(now)
+        self.telemetry = StubTelemetry(self._load)
 
     def app(self) -> Starlette:
         return Starlette(
@@ -64,10 +83,10 @@ class Stub:
                 Route("/ready", self._ready),
                 Route("/health", self._ready),
                 Route("/info", self._info),
-                Route("/metrics", self._metrics),
                 Route("/v1/models", self._models),
                 Route("/v1/chat/completions", self._chat, methods=["POST"]),
                 Route("/secret", self._secret),
+                *self.telemetry.routes(),
             ]
         )
 
@@ -88,10 +107,9 @@ class Stub:
         return JSONResponse({"error": error}, 503)
 
     async def _info(self, request: Request) -> Response:
-        return JSONResponse({"model": MODEL, "executor": "torch", "device": "cpu", "dtype": "float32"})
-
-    async def _metrics(self, request: Request) -> Response:
-        return PlainTextResponse("pellucid_engine_up 1\n")
+        return JSONResponse(
+            {"model": MODEL, "executor": "torch", "device": "cpu", "dtype": "float32", "chat_fields": CHAT_FIELDS}
+        )
 
     async def _models(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
@@ -110,12 +128,11 @@ class Stub:
                 "param": "max_tokens",
             }
             return JSONResponse({"error": {**error, "code": None}}, 400)
-        return StreamingResponse(
-            self._deltas(body, prompt), media_type="text/event-stream", headers={"x-request-id": f"r-{len(self.chats)}"}
-        )
+        headers = {"x-request-id": f"r-{len(self.chats)}", "x-trace-id": f"{len(self.chats):032x}"}
+        return StreamingResponse(self._deltas(body, prompt), media_type="text/event-stream", headers=headers)
 
     async def _deltas(self, body: dict[str, Any], prompt: str) -> AsyncGenerator[bytes, None]:
-        words: Iterable[str] = HOSTILE if "hostile" in prompt else ANSWER.split()
+        words: Iterable[str] = _words_of(prompt)
         if "forever" in prompt:
             words = itertools.cycle(words)
         limit = body.get("max_tokens", 64)
@@ -139,8 +156,13 @@ class Stub:
                     finished = True
                     return
                 num_tokens += 1
-                yield self._chunk({"content": word if num_tokens == 1 else f" {word}"})
-            yield self._chunk({}, finish_reason="length" if num_tokens == limit else "stop")
+                text = word if num_tokens == 1 or "markdown" in prompt else f" {word}"
+                for index in range(body.get("n", 1)):
+                    yield self._chunk(
+                        {"content": text}, index=index, logprobs=_logprobs(text) if body.get("logprobs") else None
+                    )
+            for index in range(body.get("n", 1)):
+                yield self._chunk({}, index=index, finish_reason="length" if num_tokens == limit else "stop")
             if body.get("stream_options", {}).get("include_usage"):
                 usage = {
                     "prompt_tokens": 21,
@@ -148,19 +170,40 @@ class Stub:
                     "total_tokens": 21 + num_tokens,
                     "prompt_tokens_details": {"cached_tokens": 16},
                 }
-                yield self._frame(choices=[], usage=usage)
+                yield self._frame(choices=[], usage=usage, metrics={"queue_time_ms": 1.5})
             yield b"data: [DONE]\n\n"
             finished = True
         finally:
             if not finished:
                 self.left.set()
 
-    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
-        return self._frame(choices=[{"index": 0, "delta": delta, "finish_reason": finish_reason}])
+    def _chunk(
+        self,
+        delta: dict[str, Any],
+        *,
+        index: int = 0,
+        finish_reason: str | None = None,
+        logprobs: dict[str, Any] | None = None,
+    ) -> bytes:
+        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
+        return self._frame(choices=[choice])
 
     def _frame(self, **fields: Any) -> bytes:
         common = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": MODEL}
         return b"data: " + msgspec.json.encode({**common, **fields}) + b"\n\n"
+
+
+def _words_of(prompt: str) -> Iterable[str]:
+    if "hostile" in prompt:
+        return HOSTILE
+    return MARKDOWN if "markdown" in prompt else ANSWER.split()
+
+
+def _logprobs(text: str) -> dict[str, Any]:
+    """Return the log probabilities of one token: 50 %, with an alternative of 25 %."""
+    other = {"token": " other", "logprob": -1.386, "bytes": list(b" other")}
+    entry = {"token": text, "logprob": -0.693, "bytes": list(text.encode())}
+    return {"content": [{**entry, "top_logprobs": [entry, other]}], "refusal": None}
 
 
 def main() -> None:

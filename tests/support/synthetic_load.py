@@ -73,7 +73,8 @@ class SyntheticLoad:
 
     def __init__(self, clock: ManualClock, *, seed: int = 1, rate: float = 3.0) -> None:
         self.clock = clock
-        self.recorder = Recorder(clock, metrics=Metrics(routes=("/v1/chat/completions",)))
+        self.metrics = Metrics(routes=("/v1/chat/completions",))
+        self.recorder = Recorder(clock, metrics=self.metrics)
         self.rate = rate
         self._log = EventLog(clock)
         self._draw = random.Random(seed)
@@ -117,7 +118,12 @@ class SyntheticLoad:
             cached = self._draw.choice((0, 0, 16, num_prompt // 32 * 16))
             request = _Request(request_id, num_prompt, cached, self._draw.randint(20, 120))
             self.recorder.request_opened(
-                request_id, trace_id="", route="/v1/chat/completions", model="smol", stream=True, arrival=now
+                request_id,
+                trace_id=f"{self._num:032x}",
+                route="/v1/chat/completions",
+                model="smol",
+                stream=True,
+                arrival=now,
             )
             self._log.emit(
                 RequestArrived, request_id=request_id, arrival=now, num_prompt_tokens=num_prompt, max_tokens=120

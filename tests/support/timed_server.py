@@ -121,15 +121,16 @@ class TimedServer:
                 await asyncio.sleep(answer.seconds)
                 self._respond(writer, answer.status, b'{"error":{"message":"no"}}')
                 return
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n")
-            writer.write(f"x-request-id: req-{number}\r\n\r\n".encode())
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n")
+            writer.write(f"connection: close\r\nx-request-id: req-{number}\r\n\r\n".encode())
             for each in answer:
                 await asyncio.wait([gone], timeout=max(0.0, started + each.seconds - time.perf_counter()))
                 if gone.done():
                     self.left += 1
                     return
                 what = each.what if isinstance(each.what, bytes) else f"data: {json.dumps(each.what)}\n\n".encode()
-                writer.write(what)
+                writer.write(b"%x\r\n%s\r\n" % (len(what), what))
+            writer.write(b"0\r\n\r\n")
             await writer.drain()
         finally:
             gone.cancel()

@@ -18,6 +18,7 @@ static const char help[] =
     "  --max-tokens N             of each answer\n"
     "  --requests N               of probe and load\n"
     "  --concurrency N            workers of load\n"
+    "  --ladder N,N,...           load at each of these concurrencies\n"
     "  --retries N                after 429 and 503\n"
     "  --connect-timeout-ms N     for each address\n"
     "  --idle-timeout-ms N        since the last byte\n"

@@ -73,6 +73,29 @@ wrong:
     return false;
 }
 
+/* `1,2,4`: rising, with nothing else between. */
+static void read_ladder(struct options *options, const char *value, struct failure *failure)
+{
+    const char *at = value;
+    options->num_rungs = 0;
+    for (;;) {
+        char number[12] = "";
+        size_t length = strcspn(at, ",");
+        if (length >= sizeof number || options->num_rungs == MOST_RUNGS)
+            break;
+        memcpy(number, at, length);
+        long least = options->num_rungs ? options->rungs[options->num_rungs - 1] + 1 : 1;
+        if (!whole_number(number, least, MOST_CONCURRENCY, &options->rungs[options->num_rungs]))
+            break;
+        options->num_rungs++;
+        if (at[length] == '\0')
+            return;
+        at += length + 1;
+    }
+    fail(failure, OUTCOME_USAGE, "--ladder must be at most %d rising whole numbers from 1 to %d with commas between, got %s",
+         MOST_RUNGS, MOST_CONCURRENCY, value);
+}
+
 /* One flag with its value. */
 static void read_flag(struct options *options, const char *name, const char *value, struct failure *failure)
 {
@@ -83,7 +106,7 @@ static void read_flag(struct options *options, const char *name, const char *val
     struct { const char *name; long low, high; long *target; } numbers[] = {
         {"--max-tokens", 1, 1000000, &options->max_tokens},
         {"--requests", 1, 100000, &options->requests},
-        {"--concurrency", 1, 256, &options->concurrency},
+        {"--concurrency", 1, MOST_CONCURRENCY, &options->concurrency},
         {"--retries", 0, 10, &options->retries},
         {"--connect-timeout-ms", 1, 600000, &options->connect_timeout_ms},
         {"--idle-timeout-ms", 1, 3600000, &options->idle_timeout_ms},
@@ -105,7 +128,12 @@ static void read_flag(struct options *options, const char *name, const char *val
                      numbers[i].high, value);
             return;
         }
-    fail(failure, OUTCOME_USAGE, "unknown flag %s", name);
+    if (strcmp(name, "--ladder") != 0)
+        fail(failure, OUTCOME_USAGE, "unknown flag %s", name);
+    else if (value == NULL)
+        fail(failure, OUTCOME_USAGE, "%s needs a value", name);
+    else
+        read_ladder(options, value, failure);
 }
 
 static bool is_program(const char *name)

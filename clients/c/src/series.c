@@ -34,10 +34,24 @@ static void print_percentile(const struct series *series, size_t percent, size_t
         fprintf(out, " p%zu=%.3f", percent, series->values[(series->count * percent + 99) / 100 - 1]);
 }
 
-void series_print(struct series *series, const char *name, FILE *out)
+static void sort(struct series *series)
 {
     if (series->count)
         qsort(series->values, series->count, sizeof *series->values, compare);
+}
+
+void series_median(struct series *series, char *text, size_t size)
+{
+    sort(series);
+    if (series->count)
+        snprintf(text, size, "%.3f", series->values[(series->count + 1) / 2 - 1]);
+    else
+        snprintf(text, size, "-");
+}
+
+void series_print(struct series *series, const char *name, FILE *out)
+{
+    sort(series);
     fprintf(out, "%s ms: n=%zu", name, series->count);
     print_percentile(series, 50, 1, out);
     print_percentile(series, 90, 10, out);

@@ -16,4 +16,7 @@ void series_free(struct series *series);
 /* `<name> ms: n=... p50=... p90=... p99=... max=...`; sorts the values. */
 void series_print(struct series *series, const char *name, FILE *out);
 
+/* The median as text, "-" when there are no values; sorts them. */
+void series_median(struct series *series, char *text, size_t size);
+
 #endif

@@ -8,12 +8,12 @@ export function shellQuote(text) {
 /**
  * @param {string} url
  * @param {object} body sent as JSON
- * @param {{needsKey?: boolean, indent?: number}} [options] needsKey adds an authorization header with a variable in
+ * @param {{keyVariable?: string, indent?: number}} [options] keyVariable adds an authorization header with that variable in
  *   place of the key; indent 0 writes the body on one line
  */
-export function toCurl(url, body, { needsKey = false, indent = 2 } = {}) {
+export function toCurl(url, body, { keyVariable = "", indent = 2 } = {}) {
   const lines = [`curl -N ${shellQuote(url)}`, `-H 'content-type: application/json'`];
-  if (needsKey) lines.push(`-H "authorization: Bearer $PELLUCID_API_KEY"`);
+  if (keyVariable) lines.push(`-H "authorization: Bearer $${keyVariable}"`);
   lines.push(`-d ${shellQuote(JSON.stringify(body, null, indent))}`);
   return lines.join(" \\\n  ");
 }

@@ -26,6 +26,11 @@ export class Feed extends EventTarget {
       if (document.hidden) this._hiddenTimer = setTimeout(() => this._close(), HIDDEN_GRACE_MS);
       else if (!this._source) this._open();
     });
+    // A page that is left may live on in the browser's cache, where it would hold one of six connections.
+    addEventListener("pagehide", () => this._close());
+    addEventListener("pageshow", (event) => {
+      if (event.persisted && !this._source) this._open();
+    });
   }
 
   _open() {

@@ -5,6 +5,8 @@
 // Few rows (a decode) read the cache directly; many (a prompt) have each chunk of a rounded cache made floats once, in
 // the fastest cache, and read that. Both see the same values in the same order, so a row can't tell.
 #pragma once
+#include "attention_rows.h"
+#include "attention_tiles.h"
 #include "exponential.h"
 #include "kv_values.h"
 
@@ -13,42 +15,6 @@ namespace {
 
 constexpr int kChunk = kAttentionChunk;  // keys
 constexpr int kAheadBlocks = 4;          // blocks scatter: the hardware's own prefetcher starts anew in each
-
-// Where a task's rows are.
-struct AttentionRows {
-  const AttentionTask& task;
-  float* scores;         // [num_rows][score_stride]
-  int64_t score_stride;  // keys, rounded up
-
-  int num_rows() const { return task.num_queries * task.group; }
-  int num_keys(int row) const { return task.first_num_keys + row / task.group; }
-  int most_keys() const { return task.first_num_keys + task.num_queries - 1; }
-  const float* query(int row) const {
-    return task.query + row / task.group * task.query_stride + int64_t(row % task.group) * task.layout.head_dim;
-  }
-  float* out(int row) const {
-    return task.out + row / task.group * task.out_stride + int64_t(row % task.group) * task.layout.head_dim;
-  }
-  float* score(int row) const { return scores + row * score_stride; }
-};
-
-// The pieces of one KV head.
-struct Pieces {
-  const uint8_t* first;
-  const int32_t* block_table;
-  int64_t block_bytes;
-  int last_block;
-
-  explicit Pieces(const AttentionRows& rows)
-      : first(rows.task.pieces),
-        block_table(rows.task.block_table),
-        block_bytes(rows.task.block_bytes),
-        last_block((rows.most_keys() - 1) / rows.task.layout.block_size) {}
-
-  const uint8_t* of(int block) const { return first + block_table[block] * block_bytes; }
-  // The same for a look ahead, which may point past the end.
-  const uint8_t* ahead(int block) const { return of(block < last_block ? block : last_block); }
-};
 
 // Scores of ROWS rows against VECTORS x 16 keys. keys[v]: 16 keys' values of the first dimension, the next dimension's
 // `step` bytes on. scales: of the keys, or null. ahead: memory wanted soon, laid out like keys, or null.
@@ -373,7 +339,16 @@ void attend(const AttentionTask& task, float* scratch) {
   }
 }
 
+#if defined(__AMX_BF16__)
+constexpr bool kHasHalfTiles = true;
+#else
+constexpr bool kHasHalfTiles = false;
+#endif
+
 void attention(const AttentionTask& task, float* scratch) {
+#if defined(__AMX_BF16__)
+  if (task.layout.in_pairs) return attend_in_tiles(task, scratch);
+#endif
   switch (task.layout.format) {
     case KvFormat::kFloat32: return attend<KvFormat::kFloat32>(task, scratch);
     case KvFormat::kBFloat16: return attend<KvFormat::kBFloat16>(task, scratch);

@@ -8,7 +8,8 @@
 namespace pellucid {
 namespace {
 
-constexpr int kAttentionRows = 24;  // (query, head) pairs that share one pass over the keys; 8 queries of 3 heads
+// (query, head) pairs that share one pass over the keys: 8 or, in a tile, 5 queries of 3 heads.
+constexpr int kAttentionRows = 24, kTiledAttentionRows = 16;
 
 float* floats(const AlignedMemory& memory) { return reinterpret_cast<float*>(memory.data()); }
 
@@ -24,7 +25,7 @@ Decoder::Decoder(const PellucidDecoderShape& shape, const float* cosines, const 
   sines_.assign(sines, sines + int64_t(shape.max_positions) * half);
   layers_.resize(size_t(shape.num_layers));
   if (shape.head_dim > kMaxHeadDim) throw std::invalid_argument("heads are too wide");
-  kv_layout_ = {KvFormat(shape.kv_format), shape.head_dim, shape.block_size};
+  kv_layout_ = kv_layout(KvFormat(shape.kv_format), shape.head_dim, shape.block_size, kernels->has_half_tiles);
   kv_block_bytes_ = int64_t(shape.num_layers) * shape.num_kv_heads * kv_layout_.piece_bytes();
   kv_pool_ = AlignedMemory(size_t(shape.num_blocks) * size_t(kv_block_bytes_));
   const int64_t rows = shape.max_tokens, q_size = int64_t(shape.num_heads) * shape.head_dim;
@@ -40,7 +41,7 @@ Decoder::Decoder(const PellucidDecoderShape& shape, const float* cosines, const 
   quantized_ = OwnedRows(rows, widest / kBlock * kBlock);
   const int group = shape.num_heads / shape.num_kv_heads;
   if (group > kMaxAttentionRows) throw std::invalid_argument("too many query heads share a KV head");
-  queries_per_tile_ = std::max(1, kAttentionRows / group);
+  queries_per_tile_ = std::max(1, (kv_layout_.in_pairs ? kTiledAttentionRows : kAttentionRows) / group);
   tiles_.reserve(size_t(rows));
   const int64_t scratch = attention_scratch(queries_per_tile_ * group, shape.max_positions, shape.head_dim);
   for (int i = 0; i < team_.size(); ++i) attention_scratch_.push_back(float_rows(1, scratch));
@@ -104,7 +105,8 @@ void Decoder::forward(const PellucidBatch& batch, float* logits, PellucidObserve
   if (batch.num_tokens > shape_.max_tokens) throw std::invalid_argument("more tokens than the step's scratch holds");
   if (batch.num_tokens == 0) return;
   plan_attention(batch);
-  step_ = {&batch, logits, observer, batch.num_tokens <= 8 ? 2 : 8};
+  // Sixteen rows of activations lie together, and tokens of a block: what one thread writes, another had better not.
+  step_ = {&batch, logits, observer, batch.num_tokens <= 8 ? 2 : batch.num_tokens < 64 ? 8 : 16};
   team_.run(*this, num_phases());
 }
 
@@ -302,18 +304,12 @@ void Decoder::rotate_and_store(int index, int row) {
   }
   const float* cosine = cosines_.data() + batch.positions[row] * half;
   const float* sine = sines_.data() + batch.positions[row] * half;
-  for (int head = 0; head < heads + kv_heads; ++head) {
+  for (int head = 0; shape_.qk_norm && head < heads + kv_heads; ++head) {
     float* x = q + int64_t(head) * dim;  // k follows q
-    if (shape_.qk_norm) {
-      const float* weight = head < heads ? layer.q_norm.data() : layer.k_norm.data();
-      kernels_->rms_norm(x, weight, dim, shape_.norm_epsilon, x);
-    }
-    for (int j = 0; j < half; ++j) {
-      const float first = x[j], second = x[j + half];
-      x[j] = first * cosine[j] - second * sine[j];
-      x[j + half] = second * cosine[j] + first * sine[j];
-    }
+    const float* weight = head < heads ? layer.q_norm.data() : layer.k_norm.data();
+    kernels_->rms_norm(x, weight, dim, shape_.norm_epsilon, x);
   }
+  kernels_->rope(q, cosine, sine, heads + kv_heads, dim, q);
   const int64_t block = batch.slot_mapping[row] / block_size;
   const int slot = int(batch.slot_mapping[row] % block_size);
   for (int head = 0; head < kv_heads; ++head) {

@@ -1,12 +1,14 @@
 #include "draw.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 
 namespace pellucid {
 namespace {
 
+constexpr size_t kFewTokens = 512;  // so many are sorted; more go into buckets first
 constexpr float kLowest = std::numeric_limits<float>::lowest(), kInfinity = std::numeric_limits<float>::infinity();
 
 }  // namespace
@@ -32,8 +34,8 @@ int RowDraw::draw(const float* scores, const DrawSettings& settings, double unif
   if (settings.top_p < 1.0) {
     kernels_.span_sums(scores, vocab_size_, rule_, running_.data());
     const double total = running_.back();
-    rank_nucleus(settings.top_p * total);
-    return draw_ranked(uniform, settings.top_p, settings.min_p, total);
+    if (rank_nucleus(settings.top_p * total)) return draw_ranked(uniform, settings.top_p, settings.min_p, total);
+    return draw_from_buckets(uniform, settings.top_p * total, settings.min_p);
   }
   rule_.least = settings.min_p;
   return draw_unranked(uniform);
@@ -75,6 +77,19 @@ void RowDraw::gather(float at_least, float below) {
   }
 }
 
+// The same unless the tokens become more than a few; false then.
+bool RowDraw::gather_few(float at_least, float below) {
+  for (size_t span = 0; span < largest_.size(); ++span) {
+    if (largest_[span] < at_least) continue;
+    const int last = std::min(vocab_size_, int(span + 1) * kSpan);
+    for (int id = int(span) * kSpan; id < last; ++id) {
+      if (scores_[id] >= at_least && scores_[id] < below) ids_.push_back(id);
+    }
+    if (ids_.size() > kFewTokens) return false;
+  }
+  return true;
+}
+
 void RowDraw::sort_from(size_t first) {
   std::sort(ids_.begin() + int64_t(first), ids_.end(), [this](int a, int b) { return comes_before(a, b); });
 }
@@ -105,7 +120,8 @@ void RowDraw::rank_best(int64_t count) {
 }
 
 // The best tokens, best first, in layers of falling scores, until their weights reach `limit` or all of them are there.
-void RowDraw::rank_nucleus(double limit) {
+// False when they are more than a few.
+bool RowDraw::rank_nucleus(double limit) {
   constexpr float kFirstDepth = 2.0f, kLayer = 1.0f, kDeepest = 88.0f;  // powers of e under the largest weight
   double sum = 0.0;
   float below = kInfinity;
@@ -113,12 +129,82 @@ void RowDraw::rank_nucleus(double limit) {
     const float bound = depth > kDeepest ? kLowest : std::max(kLowest, rule_.peak - depth / rule_.inverse_temperature);
     if (bound >= below) continue;
     const size_t first = ids_.size();
-    gather(bound, below);
+    if (!gather_few(bound, below)) return false;
     sort_from(first);
     weigh_from(first);
     for (size_t i = first; i < ids_.size(); ++i) sum += double(weights_[i]);
     below = bound;
   }
+  return true;
+}
+
+// Puts every token into a bucket of falling scores, and sorts only the two buckets in which something is decided: where
+// the nucleus ends, and where the uniform number falls.
+int RowDraw::draw_from_buckets(double uniform, double limit, float min_p) {
+  buckets_.resize(size_t(vocab_size_));
+  all_weights_.resize(size_t(vocab_size_));
+  bucket_sums_.assign(size_t(kBuckets), 0.0);
+  kernels_.bucket_scores(scores_, vocab_size_, rule_, buckets_.data());
+  kernels_.weigh_scores(scores_, vocab_size_, rule_, all_weights_.data());
+  for (size_t id = 0; id < buckets_.size(); ++id) bucket_sums_[buckets_[id]] += double(all_weights_[id]);
+
+  // The sum of what is kept, and how many tokens of the last bucket are.
+  double kept = 0.0;
+  int bucket = 0;
+  size_t count = 0;
+  for (;; ++bucket) {
+    const double sum = bucket_sums_[size_t(bucket)];
+    if (sum == 0.0 && bucket + 1 < kBuckets) continue;
+    const bool is_above_min_p = min_p == 0.0f || std::exp(-float(bucket + 2) / kBucketsADepth) > min_p;
+    if (kept + sum < limit && is_above_min_p && bucket + 1 < kBuckets) {
+      kept += sum;
+      continue;
+    }
+    rank_bucket(bucket);
+    count = 0;
+    while (count < ids_.size() && kept < limit && weights_[count] >= min_p && weights_[count] > 0.0f) {
+      kept += double(weights_[count++]);
+    }
+    if (count < ids_.size() || bucket + 1 == kBuckets) break;
+  }
+
+  const double target = uniform * kept;
+  double running = 0.0;
+  int hit = 0;
+  while (hit < bucket && running + bucket_sums_[size_t(hit)] <= target) running += bucket_sums_[size_t(hit++)];
+  if (hit < bucket) {
+    rank_bucket(hit);
+    count = ids_.size();
+  }
+  for (size_t i = 0; i < count; ++i) {
+    running += double(weights_[i]);
+    if (running > target) return ids_[i];
+  }
+  // Rounding can lift the target to the sum itself: then it is the last token that is kept.
+  while (count == 0) {
+    rank_bucket(--bucket);
+    count = ids_.size();
+  }
+  return ids_[count - 1];
+}
+
+// The tokens of one bucket, best first, with their weights.
+void RowDraw::rank_bucket(int bucket) {
+  constexpr size_t kStretch = 16;  // most hold none
+  ids_.clear();
+  size_t first = 0;
+  for (; first + kStretch <= buckets_.size(); first += kStretch) {
+    bool is_any = false;
+    for (size_t id = first; id < first + kStretch; ++id) is_any |= buckets_[id] == bucket;
+    for (size_t id = first; is_any && id < first + kStretch; ++id) {
+      if (buckets_[id] == bucket) ids_.push_back(int(id));
+    }
+  }
+  for (; first < buckets_.size(); ++first) {
+    if (buckets_[first] == bucket) ids_.push_back(int(first));
+  }
+  sort_from(0);
+  weigh_from(0);
 }
 
 // Drops what lies beyond the nucleus or under min_p, and draws among the rest.

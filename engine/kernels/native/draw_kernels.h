@@ -47,6 +47,15 @@ void weigh_scores(const float* scores, int size, const WeightRule& rule, float* 
   for (int lane = 0; i < size; ++lane, ++i) out[i] = rest[lane];
 }
 
+// The bucket of each score: the largest one's is 0, and a bucket spans the kBucketsADepth-th part of a power of e.
+void bucket_scores(const float* scores, int size, const WeightRule& rule, uint16_t* buckets) {
+  const float factor = rule.inverse_temperature * kBucketsADepth, last = kBuckets - 1;
+  for (int i = 0; i < size; ++i) {
+    const float depth = (rule.peak - scores[i]) * factor;
+    buckets[i] = uint16_t(int32_t(depth < last ? depth : last));
+  }
+}
+
 // running[span]: the sum of the weights up to the span's end.
 void span_sums(const float* scores, int size, const WeightRule& rule, double* running) {
   double total = 0.0;

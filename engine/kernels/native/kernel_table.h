@@ -87,12 +87,18 @@ static inline int64_t attention_score_stride(const AttentionTask& task) {
 
 // Floats of scratch that a task of num_rows rows and at most num_keys keys needs.
 static inline int64_t attention_scratch(int num_rows, int64_t num_keys, int head_dim) {
-  return num_rows * ((num_keys + kPanel - 1) / kPanel * kPanel) + int64_t(kAttentionChunk) * head_dim;
+  const int64_t keys = (num_keys + kPanel - 1) / kPanel * kPanel;
+  const int64_t in_rows = num_rows * keys + int64_t(kAttentionChunk) * head_dim;
+  const int64_t in_tile = (kPanel + 1) * (keys + keys / 2 + 2 * int64_t(head_dim));
+  return in_rows > in_tile ? in_rows : in_tile;
 }
 
 static inline float attention_scale(int head_dim) { return 1.0f / __builtin_sqrtf(float(head_dim)); }
 
 constexpr int kSpan = 128;  // tokens of a vocabulary that the draw sums and compares as one
+
+constexpr int kBucketsADepth = 64;             // by which the draw sorts wide nuclei roughly, for each power of e
+constexpr int kBuckets = 22 * kBucketsADepth;  // the last one takes all that is left
 
 // How the draw turns scores into weights.
 struct WeightRule {
@@ -129,6 +135,10 @@ struct KernelTable {
   void (*softmax)(const float* x, int size, float* out);
   // Rotates the heads of one token to its position.
   void (*rope)(const float* x, const float* cosines, const float* sines, int num_heads, int head_dim, float* out);
+  // Whether attention goes through tiles of bfloat16 where the cache allows it; see kv_layout.
+  bool has_half_tiles;
+  // buckets [size] of scores [size]; see draw_kernels.h.
+  void (*bucket_scores)(const float* scores, int size, const WeightRule& rule, uint16_t* buckets);
 };
 
 const KernelTable* portable_kernels();

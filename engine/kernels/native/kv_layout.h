@@ -1,6 +1,8 @@
 // How keys and values lie in the pool: block by block, so that memory is taken as blocks are used; in a block, layer by
 // layer; in a layer, one piece for each KV head. A piece holds the block's keys, its values and, in 8 bits, their scales:
 //   keys [head_dim][block_size], values [block_size][head_dim], float key_scales [block_size], value_scales [block_size].
+// In pairs, as tile registers multiply bfloat16:
+//   keys [head_dim / 2][block_size][2 dimensions], values [block_size / 2][head_dim][2 tokens].
 #pragma once
 #include <cstdint>
 
@@ -21,6 +23,7 @@ struct KvLayout {
   KvFormat format = KvFormat::kFloat32;
   int head_dim = 0;
   int block_size = 0;
+  bool in_pairs = false;
 
   int64_t values_offset() const { return int64_t(head_dim) * block_size * kv_value_bytes(format); }
   int64_t scales_offset() const { return (2 * values_offset() + 63) / 64 * 64; }
@@ -29,5 +32,11 @@ struct KvLayout {
     return (scales_offset() + scales + 63) / 64 * 64;
   }
 };
+
+// The layout for kernels that multiply bfloat16 in tiles, or don't.
+static inline KvLayout kv_layout(KvFormat format, int head_dim, int block_size, bool has_half_tiles) {
+  const bool fits = format == KvFormat::kBFloat16 && head_dim % 32 == 0 && block_size % 16 == 0;
+  return {format, head_dim, block_size, has_half_tiles && fits};
+}
 
 }  // namespace pellucid

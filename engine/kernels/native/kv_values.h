@@ -97,8 +97,31 @@ inline void store_halves(const KvLayout& layout, uint8_t* piece, int slot, const
   for (int d = 0; d < layout.head_dim; ++d) values[d] = to_half(value[d]);
 }
 
+#if defined(__AMX_BF16__)
+inline void store_pairs(const KvLayout& layout, uint8_t* piece, int slot, const float* key, const float* value) {
+  const int head_dim = layout.head_dim;
+  uint32_t* keys = reinterpret_cast<uint32_t*>(piece) + slot;
+  uint8_t* values = piece + layout.values_offset() + int64_t(slot / 2) * head_dim * 4;
+  alignas(64) uint32_t pairs[kPanel];
+  for (int d = 0; d < head_dim; d += 2 * kPanel) {
+    const __m512bh halves = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(key + d + kPanel), _mm512_loadu_ps(key + d));
+    _mm512_store_si512(pairs, __m512i(halves));
+#pragma GCC unroll 16
+    for (int pair = 0; pair < kPanel; ++pair) keys[int64_t(d / 2 + pair) * layout.block_size] = pairs[pair];
+  }
+  const __mmask32 own = slot % 2 ? 0xaaaaaaaa : 0x55555555;
+  for (int d = 0; d < head_dim; d += kPanel) {
+    const __m512i halves = _mm512_cvtepu16_epi32(__m256i(_mm512_cvtneps_pbh(_mm512_loadu_ps(value + d))));
+    _mm512_mask_storeu_epi16(values + 4 * d, own, slot % 2 ? _mm512_slli_epi32(halves, 16) : halves);
+  }
+}
+#endif
+
 // Writes key and value [head_dim] of one token and head into `slot` of a piece.
 void store_kv(const KvLayout& layout, uint8_t* piece, int slot, const float* key, const float* value) {
+#if defined(__AMX_BF16__)
+  if (layout.in_pairs) return store_pairs(layout, piece, slot, key, value);
+#endif
   const int head_dim = layout.head_dim, block_size = layout.block_size;
   uint8_t* piece_values = piece + layout.values_offset();
   switch (layout.format) {

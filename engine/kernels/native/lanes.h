@@ -101,6 +101,12 @@ inline Lanes add(Lanes a, Lanes b) {
   return a;
 }
 
+inline Lanes subtract(Lanes a, Lanes b) {
+#pragma GCC unroll 4
+  for (int i = 0; i < kParts; ++i) a.part[i] -= b.part[i];
+  return a;
+}
+
 inline Lanes multiply(Lanes a, Lanes b) {
 #pragma GCC unroll 4
   for (int i = 0; i < kParts; ++i) a.part[i] *= b.part[i];

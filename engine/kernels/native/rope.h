@@ -9,7 +9,14 @@ namespace {
 void rope(const float* x, const float* cosines, const float* sines, int num_heads, int head_dim, float* out) {
   const int half = head_dim / 2;
   for (int head = 0; head < num_heads; ++head, x += head_dim, out += head_dim) {
-    for (int j = 0; j < half; ++j) {
+    int j = 0;
+    for (; j + kPanel <= half; j += kPanel) {
+      const Lanes first = load(x + j), second = load(x + j + half);
+      const Lanes cosine = load(cosines + j), sine = load(sines + j);
+      store(out + j, subtract(multiply(first, cosine), multiply(second, sine)));
+      store(out + j + half, add(multiply(second, cosine), multiply(first, sine)));
+    }
+    for (; j < half; ++j) {
       const float first = x[j], second = x[j + half];
       out[j] = first * cosines[j] - second * sines[j];
       out[j + half] = second * cosines[j] + first * sines[j];

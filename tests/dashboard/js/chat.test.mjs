@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { ChatError, streamChat } from "../../../dashboard/static/js/playground/chat.js";
 import { toCurl } from "../../../dashboard/static/js/curl.js";
-import { answerMetrics, buildRequest } from "../../../dashboard/static/js/playground/tab.js";
+import { answerNumbers } from "../../../dashboard/static/js/playground/answer_numbers.js";
+import { ChatError, streamChat } from "../../../dashboard/static/js/playground/chat.js";
 
 const data = (payload) => `data: ${typeof payload === "string" ? payload : JSON.stringify(payload)}\n\n`;
-const delta = (fields, finish = null) => data({ choices: [{ index: 0, delta: fields, finish_reason: finish }] });
+const delta = (fields, finish = null, more = {}) => data({ choices: [{ index: 0, delta: fields, finish_reason: finish, ...more }] });
 const USAGE = { prompt_tokens: 21, completion_tokens: 5, prompt_tokens_details: { cached_tokens: 16 } };
 
 /** A fetch that answers with [milliseconds, text] parts, and the clock that goes with it. */
@@ -40,16 +40,46 @@ test("chat_numbers_come_from_the_first_text_and_the_servers_usage", async () => 
     [500, delta({ content: "two tokens" })],
     [700, delta({ content: " more" })],
     [900, delta({ content: "!" }) + delta({}, "stop")],
-    [1500, data({ choices: [], usage: USAGE }) + data("[DONE]")],
+    [1500, data({ choices: [], usage: USAGE, metrics: { queue_time_ms: 3 } }) + data("[DONE]")],
   ]);
-  const result = await streamChat("u", { stream: true }, { ...script, onText: (text) => said.push(text) });
-  assert.deepEqual(said, ["two tokens", " more", "!"]);
-  assert.equal(result.text, "two tokens more!");
+  const result = await streamChat("u", { stream: true }, { ...script, onChoice: (index, choice) => said.push([index, choice.text]) });
+  assert.deepEqual(said.map(([, text]) => text), ["", "two tokens", "two tokens more", "two tokens more!", "two tokens more!"]);
+  assert.equal(result.choices[0].text, "two tokens more!");
   assert.equal(result.ttftMs, 500);
   assert.equal(result.tokensPerSecond, 10);
-  assert.equal(result.finishReason, "stop");
+  assert.equal(result.choices[0].finishReason, "stop");
   assert.deepEqual([result.requestId, result.traceId], ["r-1", "t-1"]);
-  assert.deepEqual(answerMetrics(result).map(([, value]) => value), ["500 ms", "10 tok/s", "5", "21", "16", "stop", "1.5 s"]);
+  const numbers = answerNumbers(result, "stop").map(([, value]) => value);
+  assert.deepEqual(numbers, ["500 ms", "10 tok/s", "5", "21", "16", "stop", "1.5 s", "3 ms"]);
+});
+
+test("chat_of_a_server_that_reports_nothing_shows_dashes_and_no_times_of_its_own", async () => {
+  const result = await streamChat("u", {}, scripted([[5, delta({ content: "a" }, "stop")]]));
+  assert.deepEqual(answerNumbers(result, "stop").map(([, value]) => value), ["5 ms", "–", "–", "–", "–", "stop", "5 ms"]);
+});
+
+test("chat_choices_are_kept_apart_and_each_must_finish", async () => {
+  const piece = (index, text, finish = null) => data({ choices: [{ index, delta: { content: text }, finish_reason: finish }] });
+  const parts = [[1, piece(0, "a") + piece(1, "x")], [2, piece(1, "y", "stop")], [3, piece(0, "b", "length")]];
+  const { choices } = await streamChat("u", {}, scripted(parts));
+  assert.deepEqual(choices.map(({ text, finishReason }) => [text, finishReason]), [["ab", "length"], ["xy", "stop"]]);
+  await assert.rejects(streamChat("u", {}, scripted(parts.slice(0, 2))), /ended before/);
+});
+
+test("chat_log_probabilities_reasoning_and_tool_calls_are_gathered_over_chunks", async () => {
+  const entry = (token) => ({ token, logprob: -1, bytes: [], top_logprobs: [] });
+  const call = (fields) => delta({ tool_calls: [{ index: 0, ...fields }] });
+  const script = scripted([
+    [1, delta({ content: "", reasoning_content: "hm" })],
+    [2, delta({ content: "a" }, null, { logprobs: { content: [entry("a")] } })],
+    [3, delta({ content: "b" }, null, { logprobs: { content: [entry("b"), entry("")] } })],
+    [4, call({ id: "c-1", type: "function", function: { name: "now", arguments: "" } })],
+    [5, call({ function: { arguments: '{"zone":' } }) + call({ function: { arguments: '"UTC"}' } }) + delta({}, "tool_calls")],
+  ]);
+  const { choices } = await streamChat("u", {}, script);
+  assert.equal(choices[0].reasoning, "hm");
+  assert.deepEqual(choices[0].tokens.map(({ token }) => token), ["a", "b", ""]);
+  assert.deepEqual(choices[0].toolCalls, [{ id: "c-1", type: "function", function: { name: "now", arguments: '{"zone":"UTC"}' } }]);
 });
 
 test("chat_refused_before_the_stream_names_type_and_parameter", async () => {
@@ -69,7 +99,7 @@ test("chat_refused_without_json_says_the_status", async () => {
 test("chat_error_frame_in_the_stream_is_an_error_and_keeps_the_text", async () => {
   const said = [];
   const script = scripted([[1, delta({ content: "half" })], [2, data({ error: { message: "engine died", type: "internal_error" } })]]);
-  await assert.rejects(streamChat("u", {}, { ...script, onText: (text) => said.push(text) }), /engine died/);
+  await assert.rejects(streamChat("u", {}, { ...script, onChoice: (_, { text }) => said.push(text) }), /engine died/);
   assert.deepEqual(said, ["half"]);
 });
 
@@ -88,22 +118,8 @@ test("chat_one_token_answer_has_no_speed", async () => {
   assert.equal((await streamChat("u", {}, script)).tokensPerSecond, null);
 });
 
-test("request_leaves_out_empty_fields_and_puts_the_system_prompt_first", () => {
-  const messages = [{ role: "user", content: "hi" }];
-  const fields = { system: " be brief ", temperature: "0", top_p: "", max_tokens: "64", seed: "" };
-  assert.deepEqual(buildRequest("m", messages, fields), {
-    model: "m",
-    messages: [{ role: "system", content: "be brief" }, { role: "user", content: "hi" }],
-    stream: true,
-    stream_options: { include_usage: true },
-    temperature: 0,
-    max_tokens: 64,
-  });
-  assert.equal(messages.length, 1);
-});
-
 test("curl_line_survives_quotes_and_shows_no_key", () => {
-  const line = toCurl("http://h/v1", { text: "it's $HOME `x`" }, { needsKey: true, indent: 0 });
+  const line = toCurl("http://h/v1", { text: "it's $HOME `x`" }, { keyVariable: "PELLUCID_API_KEY", indent: 0 });
   assert.ok(line.includes(`'{"text":"it'\\''s $HOME \`x\`"}'`));
   assert.ok(line.includes('"authorization: Bearer $PELLUCID_API_KEY"'));
 });

@@ -4,7 +4,7 @@ import pytest
 
 from engine.config import EngineConfig, ExecutorName, KvDtypeName
 from engine.errors import ConfigError
-from engine.execution.kv_dtype import kv_bytes_per_token, resolve_kv_dtype
+from engine.execution.kv_dtype import best_half, kv_bytes_per_token, resolve_kv_dtype
 from tests.support.tiny_models import TINY_SPECS
 
 
@@ -29,6 +29,13 @@ def test_kv_dtype_on_cpu_is_what_the_executor_has(
     executor: ExecutorName, settings: dict[str, str], expected: str
 ) -> None:
     assert resolved(executor, **settings) == expected
+
+
+def test_kv_dtype_auto_of_the_native_executor_is_the_half_its_kernels_multiply() -> None:
+    assert [best_half(name) for name in ("amx", "avx512", None)] == ["bfloat16", "float16", "float16"]
+    auto, exact = EngineConfig(model="m"), EngineConfig(model="m", dtype="float32")
+    assert resolve_kv_dtype(auto, "native", on_cpu=True, native_half="bfloat16") == "bfloat16"
+    assert resolve_kv_dtype(exact, "native", on_cpu=True, native_half="bfloat16") == "float32"
 
 
 def test_kv_dtype_of_torch_on_a_gpu_is_bfloat16_unless_asked() -> None:

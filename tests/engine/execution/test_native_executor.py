@@ -2,6 +2,8 @@
 
 import gc
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from engine.clock import ManualClock
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.execution.forward_batch import build_forward_batch
+from engine.execution.kv_dtype import best_half
 from engine.execution.native_executor import NativeExecutor
 from engine.execution.reference import ReferenceExecutor
 from engine.model.load import load_model
@@ -296,13 +299,27 @@ def test_build_native_with_a_setting_it_lacks_is_refused(field: dict[str, str]) 
 
 
 def test_build_native_core_says_what_runs() -> None:
-    library_for("portable")
+    half = best_half(library_for("portable").instruction_set())
     model = load_model("random:tiny")
     _, info = assemble_core(
         model, native_config(threads=2), clock=ManualClock(), progress=lambda stage: None, started=0.0
     )
     assert (info.executor, info.dtype, info.device, info.threads) == ("native", "float32", "cpu", 2)
-    assert (info.kv_dtype, 2 * info.kv_cache_bytes) == ("float16", 16 * 16 * model.spec.kv_bytes_per_token_fp32)
+    assert (info.kv_dtype, 2 * info.kv_cache_bytes) == (half, 16 * 16 * model.spec.kv_bytes_per_token_fp32)
+
+
+def test_build_native_core_serves_without_torch() -> None:
+    library_for("portable")
+    code = """
+import sys
+from engine.build import build_core
+from engine.clock import ManualClock
+from engine.config import EngineConfig
+build_core(EngineConfig(model="random:tiny", executor="native", device="cpu"), ManualClock(), lambda stage: None)
+sys.exit("torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr or "torch was imported"
 
 
 def test_build_native_not_built_says_how(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

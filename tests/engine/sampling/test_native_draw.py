@@ -45,7 +45,7 @@ def torch_tokens(vocab_size: int, width: float) -> list[int]:
 @pytest.mark.parametrize("vocab_size", [1, 2, 15, 127, 128, 129, 3001, 20_000])
 @pytest.mark.parametrize("width", [0.01, 2.0, 6.0])
 def test_native_draw_takes_the_tokens_of_the_torch_draw(draw: NativeDraw, vocab_size: int, width: float) -> None:
-    found = draw(spread(vocab_size, width), range(len(SETTINGS)), SETTINGS, numbers(len(SETTINGS)))
+    found = draw(spread(vocab_size, width).numpy(), range(len(SETTINGS)), SETTINGS, numbers(len(SETTINGS)))
     assert found == torch_tokens(vocab_size, width)
 
 
@@ -53,14 +53,14 @@ def test_native_draw_equal_scores_go_by_the_lower_id(draw: NativeDraw) -> None:
     scores = spread(3001, 2.0).mul(4).round().div(4)
     scores[:, ::7] = -0.0
     uniforms, rows = numbers(len(SETTINGS)), range(len(SETTINGS))
-    assert draw(scores, rows, SETTINGS, uniforms) == draw_rows(scores, rows, SETTINGS, uniforms)
+    assert draw(scores.numpy(), rows, SETTINGS, uniforms) == draw_rows(scores, rows, SETTINGS, uniforms)
 
 
 def test_native_draw_of_a_row_knows_no_other(draw: NativeDraw) -> None:
     scores, uniforms, rows = spread(3001, 3.0), numbers(len(SETTINGS)), list(range(len(SETTINGS)))
-    together = draw(scores, rows, SETTINGS, uniforms)
-    alone = [draw(scores[i : i + 1], [0], [SETTINGS[i]], uniforms[i : i + 1])[0] for i in rows]
-    backwards = draw(scores, rows[::-1], SETTINGS[::-1], np.ascontiguousarray(uniforms[::-1]))
+    together = draw(scores.numpy(), rows, SETTINGS, uniforms)
+    alone = [draw(scores[i : i + 1].numpy(), [0], [SETTINGS[i]], uniforms[i : i + 1])[0] for i in rows]
+    backwards = draw(scores.numpy(), rows[::-1], SETTINGS[::-1], np.ascontiguousarray(uniforms[::-1]))
     assert together == alone == backwards[::-1]
 
 
@@ -68,7 +68,7 @@ def test_native_draw_many_draws_of_one_row_follow_the_torch_draw(draw: NativeDra
     scores, uniforms = spread(5000, 2.5)[:1], np.linspace(0, LAST_UNIFORM, 500)
     for params in (SamplingParams(temperature=0.8), SamplingParams(top_p=0.95), SamplingParams(top_k=50, top_p=0.9)):
         arguments = (scores, [0] * 500, [params] * 500, uniforms)
-        assert draw(*arguments) == draw_rows(*arguments)
+        assert draw(arguments[0].numpy(), *arguments[1:]) == draw_rows(*arguments)
 
 
 @pytest.mark.parametrize("vocab_size", [1, 2, 127, 128, 129, 1000])
@@ -77,7 +77,7 @@ def test_native_draw_never_takes_a_banned_token(draw: NativeDraw, vocab_size: in
     scores = torch.full((1, vocab_size), -torch.inf)
     scores[0, vocab_size // 2] = 3.0
     for params in SETTINGS:
-        assert draw(scores, [0], [params], np.array([number])) == [vocab_size // 2]
+        assert draw(scores.numpy(), [0], [params], np.array([number])) == [vocab_size // 2]
 
 
 def test_native_draw_extreme_scores_and_temperatures_stay_finite(draw: NativeDraw) -> None:
@@ -85,20 +85,32 @@ def test_native_draw_extreme_scores_and_temperatures_stay_finite(draw: NativeDra
     cold, hot = SamplingParams(temperature=1e-5), SamplingParams(temperature=1e6)
     for top_p, top_k in itertools.product((1.0, 0.9), (0, 3)):
         filtered = SamplingParams(temperature=1e-5, top_p=top_p, top_k=top_k)
-        assert draw(scores, [0, 1], [filtered] * 2, np.array([0.999, 0.999])) == [0, 0]
-    assert draw(scores, [0, 1], [cold] * 2, np.array([0.999, 0.999])) == [0, 0]
-    counts = np.bincount(draw(scores, [1] * 400, [hot] * 400, np.arange(400) / 400))
+        assert draw(scores.numpy(), [0, 1], [filtered] * 2, np.array([0.999, 0.999])) == [0, 0]
+    assert draw(scores.numpy(), [0, 1], [cold] * 2, np.array([0.999, 0.999])) == [0, 0]
+    counts = np.bincount(draw(scores.numpy(), [1] * 400, [hot] * 400, np.arange(400) / 400))
     assert counts.tolist() == pytest.approx([100, 100, 100, 100], abs=1)
 
 
 def test_native_draw_nucleus_of_nearly_flat_scores_is_complete(draw: NativeDraw) -> None:
     """90 % of the mass is 90 % of the tokens, and the last of them can be drawn."""
     scores = torch.linspace(0.01, 0.0, 6000)[None]
-    tokens = draw(scores, [0] * 3, [SamplingParams(top_p=0.9)] * 3, np.array([0.0, 0.5, LAST_UNIFORM]))
+    tokens = draw(scores.numpy(), [0] * 3, [SamplingParams(top_p=0.9)] * 3, np.array([0.0, 0.5, LAST_UNIFORM]))
     assert tokens == draw_rows(scores, [0] * 3, [SamplingParams(top_p=0.9)] * 3, np.array([0.0, 0.5, LAST_UNIFORM]))
     assert 5380 <= tokens[2] <= 5400
 
 
 def test_native_draw_unknown_instruction_set_is_named() -> None:
     with pytest.raises(ConfigError, match="this machine has no sse9"):
-        NativeDraw(native_library(), "sse9")(torch.zeros(1, 4), [0], [SamplingParams()], np.zeros(1))
+        NativeDraw(native_library(), "sse9")(np.zeros((1, 4), dtype=np.float32), [0], [SamplingParams()], np.zeros(1))
+
+
+@pytest.mark.parametrize("width", [0.0, 0.2, 1.5])
+@pytest.mark.parametrize("min_p", [0.0, 0.05, 0.9])
+def test_native_draw_wide_nucleus_is_walked_best_first(draw: NativeDraw, width: float, min_p: float) -> None:
+    """Nuclei of thousands of tokens go through buckets; the whole range of uniform numbers meets the torch draw's."""
+    scores = torch.randn(1, 20_000, generator=torch.Generator().manual_seed(3)).mul(width).mul(64).round().div(64)
+    uniforms = np.concatenate([np.linspace(0, 1, 60, endpoint=False), [LAST_UNIFORM]])
+    for top_p in (0.3, 0.97):
+        params = [SamplingParams(top_p=top_p, min_p=min_p)] * len(uniforms)
+        rows = [0] * len(uniforms)
+        assert draw(scores.numpy(), rows, params, uniforms) == draw_rows(scores, rows, params, uniforms)

@@ -1,11 +1,16 @@
-"""TorchSampler: rules, penalties, faults, log probabilities, and reproducibility."""
+"""The sampler, over tensors and over arrays in memory: rules, penalties, faults, log probabilities, reproducibility."""
 
 import math
+from collections.abc import Sequence as Many
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
-from engine.execution.executor import SampledToken
+from engine.execution.executor import SampledToken, SamplingRow
+from engine.sampling.draw import draw_rows
+from engine.sampling.host_scores import host_sampler
 from engine.sampling.sampler import TorchSampler
 from engine.sampling_params import SamplingParams
 from tests.support.sampling_rows import sampling_row
@@ -15,8 +20,28 @@ EOS = 2
 GREEDY = SamplingParams(temperature=0.0)
 
 
-def sampler() -> TorchSampler:
-    return TorchSampler(VOCAB, (EOS,))
+def draw_on_host(
+    scores: NDArray[np.float32], rows: Many[int], params: Many[SamplingParams], uniforms: NDArray[np.float64]
+) -> list[int]:
+    return draw_rows(torch.from_numpy(scores), rows, params, uniforms)
+
+
+class BothSamplers:
+    """Samples with either kind of array; both must say the same and leave the logits as they are."""
+
+    def __init__(self) -> None:
+        self._torch, self._host = TorchSampler(VOCAB, (EOS,)), host_sampler(VOCAB, (EOS,), draw_on_host)
+
+    def sample(self, logits: torch.Tensor, rows: Many[SamplingRow]) -> list[SampledToken]:
+        before = logits.clone()
+        outcome = self._torch.sample(logits, rows)
+        assert outcome == self._host.sample(logits.numpy(), rows)
+        assert torch.equal(logits.view(torch.int32), before.view(torch.int32))
+        return outcome
+
+
+def sampler() -> BothSamplers:
+    return BothSamplers()
 
 
 def descending() -> torch.Tensor:

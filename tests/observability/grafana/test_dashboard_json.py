@@ -75,7 +75,7 @@ def test_panel_asks_for_declared_metrics_and_says_what_to_conclude(panel: Panel)
             assert re.search(r"sum by \(le(, \w+)*\)", query.expr)
 
 
-def test_provisioning_links_exemplars_to_the_trace_of_the_request() -> None:
+def test_provisioning_links_exemplars_to_the_replay_of_the_request() -> None:
     datasource = yaml.safe_load((FOLDER / "provisioning" / "datasources" / "pellucid.yml").read_text())["datasources"][
         0
     ]
@@ -83,5 +83,5 @@ def test_provisioning_links_exemplars_to_the_trace_of_the_request() -> None:
     (link,) = datasource["jsonData"]["exemplarTraceIdDestinations"]
 
     assert link["name"] == "trace_id"
-    assert link["url"].endswith("/telemetry/traces/$${__value.raw}")  # $$: the file's own escape of a dollar
+    assert link["url"] == "http://127.0.0.1:3100/#replay?trace_id=$${__value.raw}"  # $$: the file's escape of a dollar
     assert provider["type"] == "file"

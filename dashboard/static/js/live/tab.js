@@ -142,7 +142,7 @@ class LiveTab {
   model(name) {
     const { serviceUrl, needsKey } = document.body.dataset;
     const body = { model: name, stream: true, messages: [{ role: "user", content: "Why is glass clear?" }] };
-    const curl = toCurl(`${serviceUrl}/v1/chat/completions`, body, { needsKey: needsKey === "true", indent: 0 });
+    const curl = toCurl(`${serviceUrl}/v1/chat/completions`, body, { keyVariable: needsKey === "true" ? "PELLUCID_API_KEY" : "", indent: 0 });
     setText(this._idle.querySelector("#curl"), curl);
   }
 

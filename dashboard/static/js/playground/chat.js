@@ -14,10 +14,27 @@ export class ChatError extends Error {
 }
 
 /**
- * @typedef {object} ChatResult
+ * @typedef {object} TokenEntry as OpenAI spells it
+ * @property {string} token
+ * @property {number} logprob
+ * @property {number[]|null} bytes
+ * @property {TokenEntry[]} [top_logprobs]
+ */
+
+/**
+ * @typedef {object} Choice
  * @property {string} text
- * @property {string} finishReason
+ * @property {string} reasoning what some servers send beside the answer
+ * @property {TokenEntry[]} tokens empty unless the request asked for log probabilities
+ * @property {object[]} toolCalls
+ * @property {string} finishReason "" while it runs
+ */
+
+/**
+ * @typedef {object} ChatResult
+ * @property {Choice[]} choices
  * @property {object|null} usage as the server counted
+ * @property {object|null} serverMetrics the server's own times, where it reports them
  * @property {number|null} ttftMs from sending the request to the first text
  * @property {number|null} tokensPerSecond (n - 1) / (last - first text), null below two tokens
  * @property {number} totalMs
@@ -30,12 +47,13 @@ export class ChatError extends Error {
  *
  * @param {string} url
  * @param {object} request the JSON body; it must ask for a stream
- * @param {{signal?: AbortSignal, onText?: (text: string) => void, fetch?: typeof fetch, now?: () => number}} options
+ * @param {{signal?: AbortSignal, onChoice?: (index: number, choice: Choice) => void, onOpen?: (ids: object) => void,
+ *   fetch?: typeof fetch, now?: () => number}} options onChoice is called after each change of a choice
  * @returns {Promise<ChatResult>}
  * @throws {ChatError} refused, failed in the stream, or ended without a finish
  */
 export async function streamChat(url, request, options = {}) {
-  const { signal, onText = () => {}, fetch = globalThis.fetch, now = () => performance.now() } = options;
+  const { signal, onChoice = () => {}, onOpen = () => {}, fetch = globalThis.fetch, now = () => performance.now() } = options;
   const started = now();
   const response = await fetch(url, {
     method: "POST",
@@ -43,35 +61,38 @@ export async function streamChat(url, request, options = {}) {
     body: JSON.stringify(request),
     signal,
   });
+  const ids = { requestId: response.headers.get("x-request-id") ?? "", traceId: response.headers.get("x-trace-id") ?? "" };
+  onOpen(ids);
   if (!response.ok) throw await refusal(response);
 
-  const answer = { text: "", finishReason: "", usage: null, firstText: null, lastText: null, done: false };
+  const answer = { choices: [], usage: null, serverMetrics: null, firstText: null, lastText: null, done: false };
   const parser = new SseParser();
   const reader = response.body.getReader();
   try {
     while (!answer.done) {
       const { done, value } = await reader.read();
       if (done) break;
-      for (const event of parser.feed(value)) take(event, answer, now, onText);
+      for (const event of parser.feed(value)) take(event, answer, now, onChoice);
     }
   } finally {
     reader.cancel().catch(() => {});
   }
-  if (!answer.finishReason) throw new ChatError("The stream ended before the answer was complete.");
-  const { text, finishReason, usage, firstText, lastText } = answer;
+  const { choices, usage, serverMetrics, firstText, lastText } = answer;
+  if (!choices.length || choices.some((choice) => !choice?.finishReason)) {
+    throw new ChatError("The stream ended before the answer was complete.");
+  }
   return {
-    text,
-    finishReason,
+    choices,
     usage,
+    serverMetrics,
     ttftMs: firstText === null ? null : firstText - started,
     tokensPerSecond: rate(usage?.completion_tokens, firstText, lastText),
     totalMs: now() - started,
-    requestId: response.headers.get("x-request-id") ?? "",
-    traceId: response.headers.get("x-trace-id") ?? "",
+    ...ids,
   };
 }
 
-function take(event, answer, now, onText) {
+function take(event, answer, now, onChoice) {
   if (event.data === "[DONE]") {
     answer.done = true;
     return;
@@ -79,16 +100,31 @@ function take(event, answer, now, onText) {
   const chunk = parse(event.data);
   if (chunk.error) throw new ChatError(chunk.error.message ?? "The server failed.", chunk.error);
   if (chunk.usage) answer.usage = chunk.usage;
-  const choice = chunk.choices?.[0];
-  if (!choice) return;
-  const text = choice.delta?.content;
-  if (text) {
-    answer.lastText = now();
-    answer.firstText ??= answer.lastText;
-    answer.text += text;
-    onText(text);
+  if (chunk.metrics) answer.serverMetrics = chunk.metrics;
+  for (const piece of chunk.choices ?? []) {
+    const index = piece.index ?? 0;
+    const choice = (answer.choices[index] ??= { text: "", reasoning: "", tokens: [], toolCalls: [], finishReason: "" });
+    const delta = piece.delta ?? {};
+    const reasoning = delta.reasoning_content ?? delta.reasoning;
+    if (delta.content || reasoning || delta.tool_calls?.length) {
+      answer.lastText = now();
+      answer.firstText ??= answer.lastText;
+    }
+    choice.text += delta.content ?? "";
+    choice.reasoning += reasoning ?? "";
+    for (const entry of piece.logprobs?.content ?? []) choice.tokens.push(entry);
+    for (const call of delta.tool_calls ?? []) addToolCall(choice.toolCalls, call);
+    if (piece.finish_reason) choice.finishReason = piece.finish_reason;
+    onChoice(index, choice);
   }
-  if (choice.finish_reason) answer.finishReason = choice.finish_reason;
+}
+
+function addToolCall(calls, { index = calls.length, id, type, function: part = {} }) {
+  const call = (calls[index] ??= { id: "", type: "function", function: { name: "", arguments: "" } });
+  if (id) call.id = id;
+  if (type) call.type = type;
+  call.function.name += part.name ?? "";
+  call.function.arguments += part.arguments ?? "";
 }
 
 function parse(data) {

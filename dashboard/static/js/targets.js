@@ -1,0 +1,81 @@
+/** The servers that the dashboard may talk to, and the models and fields of the one that is picked. */
+
+import { el } from "./dom.js";
+import { OPENAI_FIELDS } from "./playground/fields.js";
+
+/**
+ * @typedef {object} Target
+ * @property {string} name
+ * @property {string} url shown to people; the browser itself only asks the dashboard
+ * @property {string} keyVariable where a person's shell has the key; "" when none is needed
+ */
+
+/** @returns {Target[]} as the page names them, the dashboard's own service first */
+export function knownTargets() {
+  return JSON.parse(document.body.dataset.targets);
+}
+
+/** @param {string} target @param {string} path @returns {string} where the dashboard forwards it */
+export function targetPath(target, path) {
+  return `api/targets/${encodeURIComponent(target)}${path}`;
+}
+
+/**
+ * A pair of selects, server and model.
+ * Events: `change` whenever server, model or the fields known of it change.
+ */
+export class TargetPicker extends EventTarget {
+  /**
+   * @param {HTMLSelectElement} targets
+   * @param {HTMLSelectElement} models
+   * @param {{fetch?: typeof fetch, known?: Target[]}} [options]
+   */
+  constructor(targets, models, { fetch = (...args) => globalThis.fetch(...args), known = knownTargets() } = {}) {
+    super();
+    this._fetch = fetch;
+    this._known = known;
+    this._targets = targets;
+    this._models = models;
+    this._asked = 0;
+    this.takes = new Set(OPENAI_FIELDS);
+    targets.replaceChildren(...known.map(({ name }) => el("option", { value: name }, name)));
+    targets.addEventListener("change", () => this.refresh());
+    models.addEventListener("change", () => this.dispatchEvent(new Event("change")));
+  }
+
+  /** @returns {Target} */
+  get target() {
+    return this._known.find(({ name }) => name === this._targets.value);
+  }
+
+  get isOwn() {
+    return this._targets.value === this._known[0].name;
+  }
+
+  get model() {
+    return this._models.value;
+  }
+
+  /** Ask the picked server for its models and fields; a late answer about another server is dropped. */
+  async refresh() {
+    const asked = ++this._asked;
+    const { name } = this.target;
+    const [models, info] = await Promise.all([this._json(name, "/v1/models"), this._json(name, "/info")]);
+    if (asked !== this._asked) return;
+    const names = (models?.data ?? []).map(({ id }) => String(id));
+    const before = this.model;
+    this._models.replaceChildren(...names.map((id) => el("option", { value: id }, id)));
+    if (names.includes(before)) this._models.value = before;
+    this.takes = new Set(info?.chat_fields ?? OPENAI_FIELDS);
+    this.dispatchEvent(new Event("change"));
+  }
+
+  async _json(target, path) {
+    try {
+      const response = await this._fetch(targetPath(target, path));
+      return response.ok ? await response.json() : null;
+    } catch {
+      return null;
+    }
+  }
+}
