@@ -132,8 +132,8 @@ def render_overhead(record: Record) -> str:
     machine = record["machine"]
     throughput = f"{record['on_tokens_per_s']} | {record['off_tokens_per_s']} | {interval(record['throughput_ratio'])}"
     conditions = (
-        f"{record['pairs']} pairs of bursts of {record['streams']} streams, {record['prompt_tokens']} prompt tokens and "
-        f"{record['new_tokens']} new ones each, outputs equal; {record['viewers']} viewer of the live feed, "
+        f"{record['pairs']} pairs of bursts of {record['streams']} streams, {record['prompt_tokens']} prompt tokens "
+        f"and {record['new_tokens']} new ones each, outputs equal; {record['viewers']} viewer of the live feed, "
         f"{record['scrapes']} scrapes. The server whose turn it isn't uses {rest['on']:.1%} and {rest['off']:.1%} of a "
         f"core. The recorder alone takes {record['recorder_us_per_step']} µs a step, with warm caches. "
         f"{record['model']}, {machine['cpu']}, {machine['cores']} cores, commit {machine['commit']}."
