@@ -159,7 +159,7 @@ def _info_table(description: ModelDescription, tokenizer: Tokenizer) -> Table:
     per_token = description.kv_bytes_per_token
     at_full_context = _size(per_token["float16"] * spec.max_position_embeddings)
     kv = (
-        f"{per_token['float16']:,} bytes per token, {at_full_context} at full context (float16, as the native executor "
+        f"{per_token['float16']:,} bytes per token, {at_full_context} at full context (16 bits, as the native executor "
         f"keeps it); {per_token['float32']:,} bytes in float32"
     )
     table = Table(title=description.name, show_header=False)
