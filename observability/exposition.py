@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import Metric
 
-from observability.instruments import Counter, Gauge, Histogram, Info
+from observability.instruments import Counter, Gauge, Histogram, Info, Instrument, S
 
 Encode = Callable[["OneFamily"], bytes]
 AnyInstrument = Counter | Gauge | Histogram | Info
@@ -47,7 +47,7 @@ class Exposition:
             parts += self._info(instrument) if isinstance(instrument, Info) else self._series(instrument)
         return b"".join(parts)
 
-    def _series(self, instrument: Counter | Gauge | Histogram) -> Iterator[bytes]:
+    def _series(self, instrument: Instrument[S]) -> Iterator[bytes]:
         name = instrument.name
         if name not in self._heads:
             self._heads[name] = self._encoded(instrument.family([]))[0]
