@@ -44,7 +44,15 @@ class Exposition:
         """Return help, type and samples of each instrument, without an end mark."""
         parts: list[bytes] = []
         for instrument in instruments:
-            parts += self._info(instrument) if isinstance(instrument, Info) else self._series(instrument)
+            match instrument:
+                case Info():
+                    parts += self._info(instrument)
+                case Counter():
+                    parts += self._series(instrument)
+                case Gauge():
+                    parts += self._series(instrument)
+                case Histogram():
+                    parts += self._series(instrument)
         return b"".join(parts)
 
     def _series(self, instrument: Instrument[S]) -> Iterator[bytes]:
