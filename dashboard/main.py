@@ -52,6 +52,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="NAME=VARIABLE",
         help="environment variable that holds the API key of a target; may be repeated",
     )
+    parser.add_argument("--state-dir", type=Path, help="keep load results there (default: in memory only)")
     args = parser.parse_args(argv)
     try:
         args.service_url = server_address("--service-url", args.service_url)
@@ -88,7 +89,7 @@ def bind(host: str, port: int) -> socket.socket:
 async def serve(args: argparse.Namespace, bound: socket.socket) -> None:
     """Serve on a bound socket until told to stop."""
     api_key = first_key(args.api_key_file) if args.api_key_file is not None else ""
-    app = create_app(args.service_url, api_key=api_key, targets=args.targets)
+    app = create_app(args.service_url, api_key=api_key, targets=args.targets, state_dir=args.state_dir)
     config = uvicorn.Config(
         app,
         host=args.host,

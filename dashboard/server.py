@@ -5,9 +5,11 @@
 /api/...     the routes of dashboard.forwarded, passed on to the service
 /api/targets/NAME/...   those of dashboard.targets, passed on to a server of the list
 /api/race    one prompt in N requests, see dashboard.race
+/api/load/runs...   loads, see dashboard.load_routes
 /healthz     this process is alive (whether the service is, the page says)
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -24,6 +26,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from dashboard.live_feed import LiveFeed
+from dashboard.load_routes import LoadRoutes
+from dashboard.load_runs import LoadRuns
+from dashboard.load_store import LoadStore
 from dashboard.proxy import Proxy
 from dashboard.race import Race
 from dashboard.security_headers import SecurityHeaders
@@ -49,6 +54,7 @@ def create_app(
     *,
     api_key: str = "",
     targets: Sequence[Target] = (),
+    state_dir: Path | None = None,
     poll_interval_s: float = 1.0,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Starlette:
@@ -58,6 +64,7 @@ def create_app(
         service_url: base URL of the service, as the browser's user would type it too (it is shown in curl lines).
         api_key: sent to the service as a bearer token; never shown to the browser.
         targets: other servers that the Playground and the Load tab may talk to.
+        state_dir: where loads are kept over a restart; None keeps them in memory.
         poll_interval_s: of the live feed.
         transport: httpx's, for tests.
 
@@ -71,6 +78,7 @@ def create_app(
     proxy = Proxy(clients[OWN])
     target_proxies = {name: Proxy(client, TARGET_ROUTES) for name, client in clients.items()}
     race = Race(clients)
+    loads = LoadRuns({target.name: target for target in all_targets}, LoadStore(state_dir))
     page = _render_page(all_targets)
 
     async def index(request: Request) -> Response:
@@ -87,6 +95,7 @@ def create_app(
         async with AsyncExitStack() as stack:
             for client in clients.values():
                 await stack.enter_async_context(client)
+            stack.push_async_callback(loads.close)
             yield
 
     app = Starlette(
@@ -96,7 +105,7 @@ def create_app(
             Route("/healthz", healthz),
             *(Mount(f"/api/targets/{name}", routes=each.routes()) for name, each in target_proxies.items()),
             Route("/api/race", race.start, methods=["POST"]),
-            Mount("/api", routes=proxy.routes()),
+            Mount("/api", routes=[*LoadRoutes(loads).routes(), *proxy.routes()]),
             Mount("/static", RevalidatedFiles(directory=HERE / "static")),
         ],
         middleware=[Middleware(SecurityHeaders)],
@@ -107,7 +116,7 @@ def create_app(
         for each in (proxy, *target_proxies.values()):
             each.close()
         race.close()
-        await feed.close()
+        await asyncio.gather(feed.close(), loads.close())
 
     app.state.end_streams = end_streams
     return app

@@ -32,8 +32,10 @@ def _of_stage(stage: StageResult) -> list[str]:
         found.append(f"The generator itself was up to {late.max or 0:.0f} ms late, which the latencies contain")
     if (stage.metrics["connection_wait"].p50 or 0.0) > LATE_MS:
         found.append("Most requests waited for a connection; `max_connections` was the bound")
-    if 0 < counts.ok < FEW:
-        found.append(f"Only {counts.ok} requests: percentiles that need more are left out")
+    if not counts.ok + counts.rejected + counts.failed:
+        found.append("No request fell due in the window and ended; a longer `duration_s` is needed")
+    elif 0 < counts.ok < FEW:
+        found.append(f"Only {counts.ok} answered: percentiles that need more are left out")
     return found
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from loadtest.cautions import cautions
 from loadtest.load_result import LoadResult, RequestResult, StageResult
-from loadtest.report_text import COLUMNS, NONE, attainment_text
+from loadtest.report_text import COLUMNS, attainment_text, number
 from loadtest.stages import label
 from loadtest.svg_chart import Series, chart
 
@@ -43,8 +43,8 @@ def _cards(stage: StageResult) -> str:
         "goodput, requests/s": f"{stage.rates.goodput:.2f}",
         "due and done, requests/s": f"{stage.rates.requests_planned:.2f} and {stage.rates.requests_done:.2f}",
         "output tokens/s": f"{stage.rates.output_tokens:.1f}",
-        "TTFT p50 / p99, ms": f"{_number(first.p50)} / {_number(first.p99)}",
-        "ITL p50 / p99, ms": f"{_number(gaps.p50)} / {_number(gaps.p99)}",
+        "TTFT p50 / p99, ms": f"{number(first.p50)} / {number(first.p99)}",
+        "ITL p50 / p99, ms": f"{number(gaps.p50)} / {number(gaps.p99)}",
     }
     shown = (
         f'<div class="card"><b>{escape(value)}</b><span>{escape(key)}</span></div>' for key, value in cards.items()
@@ -68,7 +68,7 @@ def _stage(stage: StageResult) -> str:
     columns = "".join(f"<th>{column}</th>" for column in (*COLUMNS, "n"))
     rows = [
         f"<tr><td>{escape(name.replace('_', ' '))}, {metric.unit}</td>"
-        + "".join(f"<td>{_number(getattr(metric, column))}</td>" for column in COLUMNS)
+        + "".join(f"<td>{number(getattr(metric, column), metric.unit)}</td>" for column in COLUMNS)
         + f"<td>{metric.count}</td></tr>"
         for name, metric in stage.metrics.items()
         if metric.count
@@ -88,7 +88,7 @@ def _charts(result: LoadResult) -> list[str]:
         chart(
             "Requests per second",
             [
-                Series("due", [(each.elapsed_s, each.rate_asked) for each in live]),
+                Series("due", [(each.elapsed_s, each.rate_asked) for each in live if each.rate_asked is not None]),
                 Series("done", [(each.elapsed_s, each.rate_done) for each in live]),
             ],
             x_label="s",
@@ -142,7 +142,3 @@ def _ttft_dots(requests: tuple[RequestResult, ...]) -> list[Series]:
 def _cumulative(seconds: list[float | None]) -> list[tuple[float, float | None]]:
     ascending = sorted(each * 1e3 for each in seconds if each is not None)
     return [(value, 100.0 * (place + 1) / len(ascending)) for place, value in enumerate(ascending)]
-
-
-def _number(value: float | None) -> str:
-    return NONE if value is None else f"{value:.1f}"

@@ -37,8 +37,8 @@ def status_line(snapshot: LoadSnapshot) -> str:
     return (
         f"{snapshot.elapsed_s:5.0f} s  {snapshot.phase}, {snapshot.stage_label}: {snapshot.in_flight} in flight, "
         f"{snapshot.num_done} done, {failed} failed, {snapshot.rate_done:.1f}/s{asked}, "
-        f"{snapshot.output_tokens_per_s:.0f} tokens/s, TTFT p50 {_number(snapshot.ttft_p50_ms)} ms, "
-        f"ITL p50 {_number(snapshot.itl_p50_ms)} ms"
+        f"{snapshot.output_tokens_per_s:.0f} tokens/s, TTFT p50 {number(snapshot.ttft_p50_ms)} ms, "
+        f"ITL p50 {number(snapshot.itl_p50_ms)} ms"
     )
 
 
@@ -67,19 +67,8 @@ def _stage(stage: StageResult) -> RenderableType:
 
 def _levels(result: LoadResult) -> Table:
     table = Table(box=None, pad_edge=False)
-    for column in (
-        "streams",
-        "req/s",
-        "tokens/s",
-        "good/s",
-        "good",
-        "TTFT p50",
-        "p99",
-        "ITL p50",
-        "p99",
-        "ok",
-        "failed",
-    ):
+    rates, latencies = ("req/s", "tok/s", "good/s", "good"), ("TTFT p50", "p99", "ITL p50", "p99")
+    for column in ("streams", *rates, *latencies, "ok", "bad"):
         table.add_column(column, justify="right", no_wrap=True)
     for stage in result.stages:
         first, gaps = stage.metrics["time_to_first_token"], stage.metrics["inter_token_latency"]
@@ -89,7 +78,7 @@ def _levels(result: LoadResult) -> Table:
             f"{stage.rates.output_tokens:.1f}",
             f"{stage.rates.goodput:.2f}",
             _percent(stage.attainment.ratio),
-            *(_number(value) for value in (first.p50, first.p99, gaps.p50, gaps.p99)),
+            *(number(value) for value in (first.p50, first.p99, gaps.p50, gaps.p99)),
             str(stage.counts.ok),
             str(stage.counts.failed + stage.counts.rejected),
         )
@@ -113,12 +102,16 @@ def _knee(result: LoadResult) -> str:
 
 
 def _cells(metric: Distribution) -> list[str]:
-    digits = 3 if metric.unit == "ratio" else 1
-    return [_number(getattr(metric, column), digits) for column in COLUMNS]
+    return [number(getattr(metric, column), metric.unit) for column in COLUMNS]
 
 
-def _number(value: float | None, digits: int = 1) -> str:
-    return NONE if value is None else f"{value:.{digits}f}"
+def number(value: float | None, unit: str = "") -> str:
+    """Return a value with as many digits as are worth reading, a dash for None."""
+    if value is None:
+        return NONE
+    if unit == "ratio":
+        return f"{value:.3f}"
+    return f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"
 
 
 def _percent(value: float | None) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 640, 240
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 30, 40
+LEFT, RIGHT, TOP, BOTTOM = 56, 20, 30, 40
 NUM_TICKS = 5
 MAX_POINTS = 1200  # of a series; beyond that every n-th is drawn, and the caption says so
 
@@ -22,7 +22,7 @@ class Series:
 
 def chart(title: str, series: Sequence[Series], *, x_label: str, y_label: str) -> str:
     """Return an SVG element; without a single point it says that there is nothing to show."""
-    shown = [Series(each.name, thinned(each.points), each.is_dots) for each in series]
+    shown = [Series(each.name, thinned(each.points), each.is_dots) for each in series if each.points]
     known = [(x, y) for each in shown for x, y in each.points if y is not None]
     head = (
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
@@ -34,7 +34,7 @@ def chart(title: str, series: Sequence[Series], *, x_label: str, y_label: str) -
         min(0.0, min(x for x, _ in known)),
         max(x for x, _ in known),
         0.0,
-        _nice(max(y for _, y in known)),
+        max(y for _, y in known) * 1.05 or 1.0,
     )
     return head + _axes(frame, x_label, y_label) + "".join(_draw(frame, *each) for each in enumerate(shown)) + "</svg>"
 
@@ -63,26 +63,24 @@ def thinned(points: Sequence[tuple[float, float | None]]) -> Sequence[tuple[floa
     return points[::step]
 
 
-def _nice(value: float) -> float:
-    """Return the smallest 1, 2, 2.5 or 5 times a power of ten that is at least `value`; 1 for nothing positive."""
-    if value <= 0:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(power * each for each in (1, 2, 2.5, 5, 10) if power * each >= value * (1 - 1e-9))
+def ticks(low: float, high: float) -> list[float]:
+    """Return about NUM_TICKS round values within low..high, evenly spaced by 1, 2, 2.5 or 5 times a power of ten."""
+    rough = (high - low) / NUM_TICKS or 1.0
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * each for each in (1, 2, 2.5, 5, 10) if power * each >= rough * (1 - 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [place * step for place in range(first, last + 1)]
 
 
 def _axes(frame: Frame, x_label: str, y_label: str) -> str:
     parts = []
-    for number in range(NUM_TICKS + 1):
-        share = number / NUM_TICKS
-        y_value = frame.y_low + share * (frame.y_high - frame.y_low)
-        x_value = frame.x_low + share * (frame.x_high - frame.x_low)
-        y, x = frame.y(y_value), frame.x(x_value)
+    for value in ticks(frame.y_low, frame.y_high):
+        y = frame.y(value)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{y_value:g}</text>')
-        parts.append(
-            f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{x_value:.4g}</text>'
-        )
+        parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
+    for value in ticks(frame.x_low, frame.x_high):
+        place = f'x="{frame.x(value):.1f}" y="{HEIGHT - BOTTOM + 16}"'
+        parts.append(f'<text class="tick" {place} text-anchor="middle">{value:g}</text>')
     parts.append(f'<text class="tick" x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{escape(x_label)}</text>')
     parts.append(f'<text class="tick" x="{WIDTH - RIGHT}" y="14" text-anchor="end">{escape(y_label)}</text>')
     return "".join(parts)

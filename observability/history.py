@@ -36,7 +36,17 @@ def history_columns(seconds: Sequence[Second], num_rows: int, wall_offset: float
         kv_free=[row.gauges.kv_free for row in rows],
         kv_referenced=[row.gauges.kv_referenced for row in rows],
         kv_cached=[row.gauges.kv_cached for row in rows],
+        blocked_on=[row.gauges.blocked_on for row in rows],
+        busy_s=[_short(row.busy_s) for row in rows],
+        schedule_s=[_short(row.schedule_s) for row in rows],
+        execute_s=[_short(row.execute_s) for row in rows],
+        sample_s=[_short(row.sample_s) for row in rows],
+        update_s=[_short(row.update_s) for row in rows],
         preemptions=[row.preemptions for row in rows],
+        kv_evictions=[row.evictions for row in rows],
+        recomputed_tokens=[row.recomputed_tokens for row in rows],
+        prefix_queries=[row.prefix_queries for row in rows],
+        prefix_hits=[row.prefix_hits for row in rows],
         requests_received=[row.requests_received for row in rows],
         requests_ended=[row.requests_ended for row in rows],
         ttft_p50_ms=[_milliseconds(row.ttft_p50_s) for row in sliding],
@@ -69,6 +79,11 @@ def _ending(seconds: Sequence[Second], index: int, span: int) -> Sequence[Second
 
 def _per_step(tokens: int, row: Second) -> float | None:
     return round(tokens / row.steps, 2) if row.steps else None
+
+
+def _short(seconds: float) -> float:
+    """To a tenth of a millisecond: these columns are sent every second."""
+    return round(seconds, 4)
 
 
 def _milliseconds(seconds: float | None) -> float | None:

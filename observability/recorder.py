@@ -351,6 +351,7 @@ class Recorder:
             kv_free=pool.free,
             kv_referenced=pool.referenced,
             kv_cached=pool.cached,
+            blocked_on=self._engine.waiting_reason(self._requests.num_waiting),
         )
 
     def _ring_stats(self) -> Rings:

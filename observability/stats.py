@@ -121,6 +121,9 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         ttft_p50_ms, ...: over a sliding window that ends there, 60 s for TTFT and 10 s for ITL; null where n is too
             small.
         batch_prefill, batch_decode: mean tokens per step; null in seconds without a step.
+        blocked_on: what the head of the queue waited for, "" when nothing waited.
+        busy_s: wall time of the steps that ended in the second, split by stage in the columns after it.
+        prefix_queries, prefix_hits: prompt tokens looked up in the prefix cache, and those of them found.
     """
 
     t: list[int]
@@ -134,7 +137,17 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     kv_free: list[int]
     kv_referenced: list[int]
     kv_cached: list[int]
+    blocked_on: list[str]
+    busy_s: list[float]
+    schedule_s: list[float]
+    execute_s: list[float]
+    sample_s: list[float]
+    update_s: list[float]
     preemptions: list[int]
+    kv_evictions: list[int]
+    recomputed_tokens: list[int]
+    prefix_queries: list[int]
+    prefix_hits: list[int]
     requests_received: list[int]
     requests_ended: list[int]
     ttft_p50_ms: list[float | None]

@@ -44,13 +44,14 @@ class Second:
 
 
 class Gauges(msgspec.Struct, frozen=True, gc=False):
-    """The state of the engine at one moment."""
+    """The state of the engine at one moment; `blocked_on` is what the head of the queue waits for."""
 
     running: int = 0
     waiting: int = 0
     kv_free: int = 0
     kv_referenced: int = 0
     kv_cached: int = 0
+    blocked_on: str = ""
 
 
 @dataclass(frozen=True, slots=True)

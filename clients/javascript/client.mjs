@@ -13,6 +13,7 @@ import { isTraceId, newTraceId, newTraceparent } from "./trace_context.mjs";
 
 const LONGEST_WAIT_S = 30;
 const BODY_LIMIT = 16 << 20;
+const ENDED = "the connection ended before the answer was complete";
 
 export class Client {
   /**
@@ -37,6 +38,7 @@ export class Client {
   }) {
     Object.assign(this, { url, apiKey, model, maxTokens, retries, connectTimeoutMs, idleTimeoutMs, traceId });
     Object.assign(this, { fetch, watch, onRetry });
+    this._hasKept = false;
   }
 
   /** @returns {Promise<string[]>} the names that the server answers to. @throws {Failure} */
@@ -72,7 +74,12 @@ export class Client {
   async stream(prompt, onText, { keepsConnection = false } = {}) {
     const extra = ',"stream":true,"stream_options":{"include_usage":true}';
     const read = (response, limits) => readStream(response, limits, onText, keepsConnection);
-    return this._call("/v1/chat/completions", this._chatBody(prompt, extra), read, "text/event-stream");
+    const answer = await this._call("/v1/chat/completions", this._chatBody(prompt, extra), read, {
+      accept: "text/event-stream",
+      mayBeStale: this._hasKept && keepsConnection,
+    });
+    this._hasKept ||= keepsConnection;
+    return answer;
   }
 
   _chatBody(prompt, extra = "") {
@@ -81,7 +88,8 @@ export class Client {
     return `{${model}"messages":${messages},"temperature":0,"max_tokens":${this.maxTokens}${extra}}`;
   }
 
-  async _call(path, body, read, accept = "application/json") {
+  /** @param options.mayBeStale whether the request may go out on a kept connection that the server has just given up */
+  async _call(path, body, read, { accept = "application/json", mayBeStale = false } = {}) {
     const sentId = this.traceId || newTraceId();
     for (let triesLeft = this.retries; ; triesLeft--) {
       const startedAt = performance.now();
@@ -107,6 +115,11 @@ export class Client {
         return { ...(await read(response, limits)), traceId, startedAt };
       } catch (error) {
         const failure = limits.failureOf(error);
+        if (mayBeStale && !limits.hasHead && failure.message === ENDED) {
+          mayBeStale = false; // once more, on a fresh connection
+          triesLeft++;
+          continue;
+        }
         failure.traceId = traceId;
         throw failure;
       } finally {
@@ -165,7 +178,7 @@ class Limits {
     if (/^HPE_|^UND_ERR_HEADERS_OVERFLOW$/.test(code)) return unreadable("HTTP");
     if (!this._isConnected) return new Failure(NO_CONNECTION, `no connection to ${this._authority}`);
     if (this.hasHead && this.isStream) return new Failure(BROKEN, "the stream ended before [DONE]");
-    return new Failure(BROKEN, "the connection ended before the answer was complete");
+    return new Failure(BROKEN, ENDED);
   }
 }
 

@@ -132,8 +132,7 @@ class NativeExecutor:
             self._decoder.set_weight(name, "Q8_0", quantize_to_q8_0(tensor.to_float32()), rows, columns)
             self._packed["int8"] = self._packed.get("int8", 0) + rows * columns
             return
-        is_block = tensor.encoding in BLOCK_ENCODINGS and not exact
-        keep = is_matrix and (is_block or tensor.encoding in FLOAT_ENCODINGS)
+        keep = is_matrix and not exact and tensor.encoding in (*BLOCK_ENCODINGS, *FLOAT_ENCODINGS)
         data = np.ascontiguousarray(tensor.data if keep else tensor.to_float32())
         self._decoder.set_weight(name, tensor.encoding if keep else "F32", data, rows, columns)
         kept = tensor.encoding if keep and tensor.encoding != "F32" else "float32"

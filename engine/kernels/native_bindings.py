@@ -52,7 +52,7 @@ _FLOATS, _BYTES, _INT8S, _INTS, _HANDLES = (
 # Mirrors native/kernel_api.h.
 _ARGUMENTS = {
     "matmul": (_TEXT, _TEXT, _BYTES, _INT, _INT, _FLOATS, _INT, _FLOATS),
-    "unpack": (_TEXT, _BYTES, _INT, _INT, _FLOATS),
+    "unpack": (_TEXT, _TEXT, _BYTES, _INT, _INT, _FLOATS),
     "quantize_row": (_TEXT, _FLOATS, _INT, _INT8S, _FLOATS, _FLOATS),
     "rms_norm": (_TEXT, _FLOATS, _FLOATS, _INT, _INT, _FLOAT, _FLOATS),
     "softmax": (_TEXT, _FLOATS, _INT, _INT, _FLOATS),
@@ -62,7 +62,7 @@ _ARGUMENTS = {
     "free_cache": (_HANDLE,),
     "attention": (_TEXT, _HANDLE, _FLOATS, *(_INT,) * 4, _FLOATS),
     "sequence_attention": (_TEXT, _HANDLE, _FLOATS, *(_INT,) * 3, _FLOATS),
-    "pack_matrix": (_TEXT, _BYTES, _INT, _INT, _HANDLES),
+    "pack_matrix": (_TEXT, _TEXT, _BYTES, _INT, _INT, _HANDLES),
     "matmul_packed": (_TEXT, _HANDLE, _FLOATS, _INT, _FLOATS),
     "free_matrix": (_HANDLE,),
 }

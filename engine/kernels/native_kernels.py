@@ -27,7 +27,7 @@ class QuantizedRow:
 
 
 class PackedWeights:
-    """A matrix packed once for the kernels, freed with this object.
+    """A matrix packed once for the kernels of an instruction set, freed with this object.
 
     Args:
         weights: [num_outputs, bytes or floats of a row] in `encoding`.
@@ -37,10 +37,16 @@ class PackedWeights:
     """
 
     def __init__(
-        self, functions: KernelFunctions, weights: NDArray[np.generic], num_inputs: int, *, encoding: str
+        self,
+        functions: KernelFunctions,
+        instruction_set: str,
+        weights: NDArray[np.generic],
+        num_inputs: int,
+        *,
+        encoding: str,
     ) -> None:
         handle = np.zeros(1, dtype=np.int64)
-        _call(functions, "pack_matrix", encoding, _bytes(weights), len(weights), num_inputs, handle)
+        _call(functions, "pack_matrix", instruction_set, encoding, _bytes(weights), len(weights), num_inputs, handle)
         self.num_outputs, self.num_inputs, self.handle = len(weights), num_inputs, int(handle[0])
         self.close = weakref.finalize(self, functions["free_matrix"], self.handle)
 
@@ -113,7 +119,7 @@ class NativeKernels:
 
     def pack(self, weights: NDArray[np.generic], num_inputs: int, *, encoding: str) -> PackedWeights:
         """Pack rows for `matmul_packed`."""
-        return PackedWeights(self._functions, weights, num_inputs, encoding=encoding)
+        return PackedWeights(self._functions, self._name, weights, num_inputs, encoding=encoding)
 
     def matmul_packed(self, x: Floats, weights: PackedWeights) -> Floats:
         """Return x [num_rows, num_inputs] times the packed rows."""
@@ -126,7 +132,7 @@ class NativeKernels:
     def unpack(self, weights: NDArray[np.generic], num_inputs: int, *, encoding: str) -> Floats:
         """Return the rows as float32 [num_outputs, num_inputs], after they were packed."""
         out = np.empty((len(weights), num_inputs), dtype=np.float32)
-        _call(self._functions, "unpack", encoding, _bytes(weights), len(weights), num_inputs, out)
+        _call(self._functions, "unpack", self._name, encoding, _bytes(weights), len(weights), num_inputs, out)
         return out
 
     def quantize_row(self, x: Floats) -> QuantizedRow:

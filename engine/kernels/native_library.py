@@ -16,7 +16,7 @@ from engine.errors import ConfigError
 from engine.execution.forward_batch import ForwardBatch
 from engine.kernels.artefact_header import misfit
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 KV_FORMATS = {"float32": 0, "bfloat16": 1, "float16": 2, "int8": 3}  # mirrors KvFormat in native/kv_layout.h
 INSTRUCTION_SETS = ("amx", "avx512", "avx2", "portable")  # best first
 

@@ -59,11 +59,13 @@ def test_pause_holds_the_page_still_and_says_how_much_is_new(page: Page) -> None
     page.wait_text("[data-field=state]", "Ready")
     page.find("body").send_keys("l")
     held = page.text("[data-field=outputNote]")
-    page.wait_text("#pause", "s new")
+    page.wait_text("#mode", "s new")
     assert page.text("[data-field=outputNote]") == held
+    assert "at=" in page.browser.current_url
     page.find("#pause").click()
     page.wait(lambda: page.text("[data-field=outputNote]") != held, "the page never resumed")
-    assert page.text("#pause") == "Pause"
+    assert (page.text("#pause"), page.text("#mode")) == ("Pause", "Live")
+    assert page.browser.current_url.endswith("#live")
 
 
 @pytest.mark.parametrize("stub", [Stub(rate=0.0, past_s=5.0)], ids=["idle"])
@@ -121,7 +123,7 @@ def test_stop_ends_the_stream_here_and_upstream(page: Page) -> None:
     page.find("#max_tokens").clear()
     ask(page, "forever")
     page.wait(lambda: len(page.text(".message.assistant .text")) > 20, "nothing streams")
-    page.find("#stop").click()
+    page.find("#stop-answer").click()
     page.wait_text(".message.assistant", "Stopped.")
     assert page.stub.left.wait(5), "the service still generates"
     length = len(page.text(".message.assistant .text"))
@@ -186,7 +188,7 @@ def test_dashboard_that_goes_away_is_announced_and_the_page_reconnects(browser: 
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (1440, "dark"), (390, "light")])
 def test_page_fits_its_width(page: Page, width: int, scheme: str, tmp_path: Path) -> None:
     page.emulate(width=width, scheme=scheme)
-    for tab in ("live", "playground"):
+    for tab in ("live", "load", "playground"):
         page.open(f"#{tab}")
         page.wait_text("[data-field=state]", "Ready")
         overflow = page.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")

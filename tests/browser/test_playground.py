@@ -176,7 +176,7 @@ def test_hostile_model_output_is_inert(page: Page) -> None:
     shown = page.text(".message.assistant .text")
     assert shown.startswith("<img src=x onerror=alert(1)> <script>alert(1)</script> [click](javascript:alert(1))")
     assert page.all("#conversation img, #conversation script, #conversation iframe") == []
-    links = page.run("return [...document.querySelectorAll('#conversation a')].map((a) => a.protocol + ' ' + a.rel)")
+    links = page.run("return [...document.querySelectorAll('.markdown a')].map((a) => a.protocol + ' ' + a.rel)")
     assert links == ["http: noopener noreferrer nofollow"]
     overflow = page.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert overflow == 0

@@ -3,8 +3,9 @@
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 TIMEOUT_S = 20.0
 END_OF_HEAD = (b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
@@ -28,11 +29,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Request:
-    """What a client sent; `connection` counts its connections from 0."""
+    """What a client sent; `connection` counts its connections from 0, `received_at` is on the monotonic clock."""
 
     head: str
     body: bytes
     connection: int
+    received_at: float = field(default_factory=time.monotonic)
 
     def header(self, name: str) -> str:
         """Return a header's value, "" when it is absent."""

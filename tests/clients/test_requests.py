@@ -67,6 +67,16 @@ def test_busy_server_is_asked_again_after_retry_after(language: str, status: str
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("retry_after", ["retry-after: 1\r\n", "", "retry-after: Sun, 06 Nov 1994 08:49:37 GMT\r\n"])
+def test_retry_waits_for_the_seconds_of_retry_after_or_for_one(language: str, retry_after: str) -> None:
+    with replaying(busy("503 Service Unavailable", retry_after), STREAM) as server:
+        seen = run(language, "chat-stream", "--url", server.url)
+    assert (seen.code, seen.stderr) == (0, "retry: the server answered 503, waiting 1 s\n")
+    refused, answered = server.requests
+    assert answered.received_at - refused.received_at > 0.99
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_busy_server_that_stays_busy_or_wants_too_long_a_wait_is_a_failure(language: str) -> None:
     with replaying(busy("429 Too Many Requests", "retry-after: 0\r\n")) as server:
         seen = run(language, "chat-stream", "--url", server.url, "--retries", "1")
@@ -140,6 +150,15 @@ def test_probe_prints_percentiles_only_where_there_are_enough_values(language: s
         rf"connect ms: {connect}\nttft ms: {few}\nitl ms: {few}\ntotal ms: {few}\n",
         seen.stdout,
     )
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_request_on_a_kept_connection_that_ends_without_an_answer_goes_out_once_more(language: str) -> None:
+    with replaying(STREAM, Answer(()), STREAM, Answer(()), STREAM) as server:
+        seen = run(language, "load", "--url", server.url, "--requests", "3", "--concurrency", "1")
+    assert (seen.code, seen.stderr) == (0, "")
+    assert "requests: 3 ok, 0 failed\ntokens: 15\n" in seen.stdout
+    assert len(server.requests) == 5
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

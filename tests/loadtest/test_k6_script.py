@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.languages import require
+from tests.clients.builds import require
 from tests.support.scripted_service import emits, serve
 from tests.support.timed_server import ROLE, At, Refusal, Script, at, content, finish, steady, timed_server, usage
 

@@ -65,6 +65,11 @@ class StubTelemetry:
             Route("/metrics", self._metrics),
         ]
 
+    def newest_ended(self) -> str:
+        """Return the id of the request that ended last."""
+        rows = self._load.recorder.requests(num_recent=1)["recent"]
+        return str(rows[0]["request_id"])
+
     def _catch_up(self) -> None:
         self._load.run_until(time.monotonic())
 

@@ -1,4 +1,4 @@
-"""A server of completion streams that says what a script tells it to, when the script tells it to, in a thread.
+"""A server of completion streams that says what a script tells it to, when the script tells it to.
 
 with timed_server(lambda number, body: [at(0.05, content("a")), at(0.10, finish(2))]) as server:
     ...
@@ -9,8 +9,8 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,27 +143,35 @@ class TimedServer:
         writer.write(f"{head}connection: close\r\n\r\n".encode() + content)
 
 
+@asynccontextmanager
+async def timed_server_here(script: Script) -> AsyncIterator[TimedServer]:
+    """Yield a server that runs in the caller's event loop."""
+    server = TimedServer(script)
+    listening = await asyncio.start_server(server.handle, "127.0.0.1", 0, backlog=1000)
+    server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    async with listening:
+        yield server
+
+
 @contextmanager
 def timed_server(script: Script) -> Iterator[TimedServer]:
-    """Yield a running server; its thread has ended afterwards."""
-    server = TimedServer(script)
-    started, loops = threading.Event(), []
+    """Yield a server that runs in a thread, which has ended afterwards."""
+    running: list[tuple[TimedServer, asyncio.AbstractEventLoop, asyncio.Event]] = []
+    started = threading.Event()
 
     async def serve() -> None:
-        listening = await asyncio.start_server(server.handle, "127.0.0.1", 0, backlog=1000)
-        server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-        ending = asyncio.Event()
-        loops.append((asyncio.get_running_loop(), ending))
-        started.set()
-        async with listening:
+        async with timed_server_here(script) as server:
+            ending = asyncio.Event()
+            running.append((server, asyncio.get_running_loop(), ending))
+            started.set()
             await ending.wait()
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
     thread.start()
     assert started.wait(TIMEOUT_S)
+    server, loop, ending = running[0]
     try:
         yield server
     finally:
-        loop, ending = loops[0]
         loop.call_soon_threadsafe(ending.set)
         thread.join(TIMEOUT_S)

@@ -1,6 +1,8 @@
 /** A time chart on a canvas: lines or stacked areas over one shared time axis and cursor. */
 
+import { ChartTable } from "./chart_table.js";
 import { el, setText } from "./dom.js";
+import { dragRange } from "./drag_range.js";
 import { clock } from "./format.js";
 import { timeTicks, valueTicks } from "./scale.js";
 
@@ -46,6 +48,7 @@ export class Chart {
     this._canvas = el("canvas", { role: "img", tabindex: "0", "aria-label": this._name });
     figure.append(this._legend(), el("div", { class: "plot" }, this._canvas));
     this._context = this._canvas.getContext("2d");
+    this._table = new ChartTable(figure, { series, columns, format });
     this._listen();
   }
 
@@ -53,6 +56,7 @@ export class Chart {
   draw(view) {
     this._view = view;
     this._paint();
+    this._table.draw(view);
   }
 
   _legend() {
@@ -70,10 +74,9 @@ export class Chart {
   _listen() {
     new ResizeObserver(() => this._paint()).observe(this._canvas);
     this._cursor.addEventListener("change", () => this._paint());
-    this._canvas.addEventListener("pointermove", (event) => {
-      this._cursor.set(this._timeAt(event.clientX - this._canvas.getBoundingClientRect().left));
-    });
+    this._canvas.addEventListener("pointermove", (event) => this._cursor.set(this._timeAt(event.offsetX)));
     this._canvas.addEventListener("pointerleave", () => this._cursor.set(null));
+    dragRange(this._canvas, this._cursor, (x) => this._momentAt(x));
     this._canvas.addEventListener("blur", () => this._cursor.set(null));
     this._canvas.addEventListener("keydown", (event) => this._key(event));
   }
@@ -90,10 +93,15 @@ export class Chart {
     event.preventDefault();
   }
 
-  _timeAt(x) {
+  /** The moment under a pixel, within the view. */
+  _momentAt(x) {
     const { start, end } = this._view;
     const share = (x - MARGIN.left) / Math.max(1, this._width() - MARGIN.left - MARGIN.right);
-    const row = this._columns.nearest(start + Math.min(1, Math.max(0, share)) * (end - start));
+    return start + Math.min(1, Math.max(0, share)) * (end - start);
+  }
+
+  _timeAt(x) {
+    const row = this._columns.nearest(this._momentAt(x));
     return row < 0 ? null : this._columns.at("t", row);
   }
 
@@ -128,6 +136,7 @@ export class Chart {
     this._paintAxes(context, style, { x, y, ticks, width, height });
     if (this._stacked) this._paintAreas(context, colors, rows, x, y);
     else this._paintLines(context, colors, rows, x, y, height - MARGIN.bottom);
+    this._paintRange(context, style, x, height);
     this._paintCursor(context, style, colors, x, y, height);
     this._readOut();
   }
@@ -250,6 +259,15 @@ export class Chart {
       below = above;
     }
     context.restore();
+  }
+
+  _paintRange(context, style, x, height) {
+    const range = this._cursor.range;
+    if (!range) return;
+    context.fillStyle = style.getPropertyValue("--focus");
+    context.globalAlpha = 0.14;
+    context.fillRect(x(range.start), MARGIN.top, x(range.end) - x(range.start), height - MARGIN.top - MARGIN.bottom);
+    context.globalAlpha = 1;
   }
 
   _paintCursor(context, style, colors, x, y, height) {

@@ -31,9 +31,20 @@ export class Columns {
     return added;
   }
 
+  /** Forget all rows. */
+  clear() {
+    this.length = 0;
+    this._start = 0;
+  }
+
   /** Value of row `i`, 0 being the oldest. */
   at(name, i) {
     return this._columns.get(name)[this._slot(i)];
+  }
+
+  /** Set the value of row `i`. */
+  put(name, i, value) {
+    this._columns.get(name)[this._slot(i)] = value;
   }
 
   lastTime() {

@@ -1,8 +1,7 @@
 /** The page: what all tabs share, and the tabs themselves, each made when it is first looked at. */
 
-import { Columns } from "./columns.js";
 import { el } from "./dom.js";
-import { HISTORY_COLUMNS, HISTORY_ROWS } from "./history.js";
+import { History } from "./history.js";
 
 /**
  * What a tab's module, js/NAME/tab.js, exports as `create(panel, page)`: an object with any of these.
@@ -32,7 +31,7 @@ export class Page {
     this._lastFrame = null;
 
     /** One row a second of the service's own history, for every tab that draws it. */
-    this.history = new Columns(HISTORY_COLUMNS, HISTORY_ROWS);
+    this.history = new History();
   }
 
   start() {

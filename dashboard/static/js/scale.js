@@ -16,7 +16,7 @@ export function valueTicks(max, target = 4) {
   }
 }
 
-const TIME_STEPS = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
+const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
 
 /** @returns {number[]} epoch seconds between start and end at a round distance, at most about `target` of them */
 export function timeTicks(start, end, target) {

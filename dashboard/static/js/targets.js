@@ -28,9 +28,10 @@ export class TargetPicker extends EventTarget {
   /**
    * @param {HTMLSelectElement} targets
    * @param {HTMLSelectElement} models
-   * @param {{fetch?: typeof fetch, known?: Target[]}} [options]
+   * @param {{fetch?: typeof fetch, known?: Target[], none?: string}} [options] none: label of a choice of no server, which
+   *   then comes first
    */
-  constructor(targets, models, { fetch = (...args) => globalThis.fetch(...args), known = knownTargets() } = {}) {
+  constructor(targets, models, { fetch = (...args) => globalThis.fetch(...args), known = knownTargets(), none = "" } = {}) {
     super();
     this._fetch = fetch;
     this._known = known;
@@ -38,14 +39,15 @@ export class TargetPicker extends EventTarget {
     this._models = models;
     this._asked = 0;
     this.takes = new Set(OPENAI_FIELDS);
-    targets.replaceChildren(...known.map(({ name }) => el("option", { value: name }, name)));
+    const options = known.map(({ name }) => el("option", { value: name }, name));
+    targets.replaceChildren(...(none ? [el("option", { value: "" }, none)] : []), ...options);
     targets.addEventListener("change", () => this.refresh());
     models.addEventListener("change", () => this.dispatchEvent(new Event("change")));
   }
 
-  /** @returns {Target} */
+  /** @returns {Target|null} */
   get target() {
-    return this._known.find(({ name }) => name === this._targets.value);
+    return this._known.find(({ name }) => name === this._targets.value) ?? null;
   }
 
   get isOwn() {
@@ -59,8 +61,8 @@ export class TargetPicker extends EventTarget {
   /** Ask the picked server for its models and fields; a late answer about another server is dropped. */
   async refresh() {
     const asked = ++this._asked;
-    const { name } = this.target;
-    const [models, info] = await Promise.all([this._json(name, "/v1/models"), this._json(name, "/info")]);
+    const name = this.target?.name;
+    const [models, info] = name ? await Promise.all([this._json(name, "/v1/models"), this._json(name, "/info")]) : [];
     if (asked !== this._asked) return;
     const names = (models?.data ?? []).map(({ id }) => String(id));
     const before = this.model;

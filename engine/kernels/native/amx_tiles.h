@@ -12,7 +12,7 @@ struct TileShape {
   uint8_t bytes_a_row;
 };
 
-// 0-3 accumulate; 4 and 5 hold activations, 6 and 7 weights: tiles of the greatest size.
+// Tiles of the greatest size; 0-3 accumulate.
 constexpr TileShape kWholeTiles[kTileRegisters] = {{16, 64}, {16, 64}, {16, 64}, {16, 64},
                                                    {16, 64}, {16, 64}, {16, 64}, {16, 64}};
 
@@ -55,6 +55,12 @@ inline void tile_zero() {
 template <int TILE, int X, int W>
 inline void tile_add_products() {
   asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(TILE), "i"(X), "i"(W));
+}
+
+// TILE += bfloat16 values of X times those of W, two at a time, in float32.
+template <int TILE, int X, int W>
+inline void tile_add_half_products() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(TILE), "i"(X), "i"(W));
 }
 
 }  // namespace

@@ -26,11 +26,6 @@ constexpr int kChunkSize = (kPanel + 1) * kPanel;
 // The operands of scores and those of outputs have shapes of their own.
 constexpr int kQueryTile = 4, kKeyTile = 5, kWeightTile = 6, kValueTile = 7;
 
-template <int TILE, int X, int W>
-inline void tile_add_half_products() {
-  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(TILE), "i"(X), "i"(W));
-}
-
 // body<0>(), body<1>(), ...: the number of a tile register is part of its instruction.
 template <int COUNT, typename Body>
 inline void repeat(const Body& body) {

@@ -14,7 +14,7 @@ using pellucid::KernelTable;
 
 extern "C" {
 
-PELLUCID_EXPORT int32_t pellucid_abi_version() { return 3; }
+PELLUCID_EXPORT int32_t pellucid_abi_version() { return 4; }
 
 // The instruction set that `name` (auto, amx, avx512, avx2, portable) would use here, or null when this machine lacks it.
 PELLUCID_EXPORT const char* pellucid_instruction_set(const char* name) {

@@ -39,6 +39,7 @@ Decoder::Decoder(const PellucidDecoderShape& shape, const float* cosines, const 
   gate_up_ = float_rows(rows, std::max<int64_t>(2 * int64_t(shape.intermediate_size), shape.hidden_size));
   activated_ = float_rows(rows, shape.intermediate_size);
   quantized_ = OwnedRows(rows, widest / kBlock * kBlock);
+  if (kernels->pair_row) pairs_ = AlignedMemory(size_t((rows + kRowGroup - 1) / kRowGroup * kRowGroup * widest) * 2);
   const int group = shape.num_heads / shape.num_kv_heads;
   if (group > kMaxAttentionRows) throw std::invalid_argument("too many query heads share a KV head");
   queries_per_tile_ = std::max(1, (kv_layout_.in_pairs ? kTiledAttentionRows : kAttentionRows) / group);
@@ -53,7 +54,10 @@ void Decoder::set_weight(const std::string& name, const std::string& encoding, c
   const int kv_size = shape_.num_kv_heads * shape_.head_dim, inner = shape_.intermediate_size;
   auto matrix = [&](OwnedMatrix& target, int outputs, int inputs) {
     if (num_rows != outputs || num_columns != inputs) throw std::invalid_argument(name + " has the wrong shape");
-    allocate_matrix(target, format_of(encoding, inputs), outputs, inputs);
+    const Format format = format_of(*kernels_, encoding, inputs);
+    needs_pairs_ |= is_tiled(format);
+    needs_quantized_ |= !is_tiled(format) && !is_float(format);
+    allocate_matrix(target, format, outputs, inputs);
     pack_rows(target, encoding, data, 0, outputs);
   };
   auto vector = [&](std::vector<float>& target, int size) {
@@ -166,7 +170,7 @@ void Decoder::run_layer_item(int index, int phase, int item, int thread) {
     switch (phase) {
       case kNorm: add_and_normalise(layer.attn_norm, index > 0, row); break;
       case kRotate: rotate_and_store(index, row); break;
-      case kQuantize: quantize_row(floats(attended_), q_size, row); break;
+      case kRound: round_row(floats(attended_), q_size, row); break;
       case kMlpNorm: add_and_normalise(layer.mlp_norm, true, row); break;
       default: activate(row); break;
     }
@@ -219,6 +223,9 @@ void Decoder::multiply(const Products& products, int item) {
     if (from < to) {
       if (is_float(matrix.format)) {
         kernels_->matmul_float(matrix, products.x, products.num_rows, from, to, product.out, product.stride);
+      } else if (is_tiled(matrix.format)) {
+        const uint16_t* pairs = reinterpret_cast<const uint16_t*>(pairs_.data());
+        kernels_->matmul_tiled(matrix, pairs, products.num_rows, from, to, product.out, product.stride);
       } else {
         kernels_->matmul_quantized(matrix, quantized_.view, products.num_rows, from, to, product.out, product.stride);
       }
@@ -262,7 +269,7 @@ void Decoder::add_and_normalise(const std::vector<float>& weight, bool add, int 
     for (int j = 0; j < hidden; ++j) x[j] += delta[j];
   }
   kernels_->rms_norm(x, weight.data(), hidden, shape_.norm_epsilon, out);
-  quantize_row(floats(normed_), hidden, row);
+  round_row(floats(normed_), hidden, row);
 }
 
 void Decoder::normalise_logits_row(int index) {
@@ -273,19 +280,21 @@ void Decoder::normalise_logits_row(int index) {
   float* x = floats(gate_up_) + index * hidden;
   for (int64_t j = 0; j < hidden; ++j) x[j] = residual[j] + delta[j];
   kernels_->rms_norm(x, final_norm_.data(), int(hidden), shape_.norm_epsilon, floats(normed_) + index * hidden);
-  quantize_row(floats(normed_), int(hidden), index);
+  round_row(floats(normed_), int(hidden), index);
 }
 
-void Decoder::quantize_row(const float* x, int width, int row) {
-  if (width % kBlock) return;  // such a matrix is float32
-  kernels_->quantize_row(x + int64_t(row) * width, width, quantized_.view, row);
+void Decoder::round_row(const float* x, int width, int row) {
+  if (width % kBlock) return;  // such a matrix takes float rows
+  x += int64_t(row) * width;
+  if (needs_quantized_) kernels_->quantize_row(x, width, quantized_.view, row);
+  if (needs_pairs_) kernels_->pair_row(x, width, reinterpret_cast<uint16_t*>(pairs_.data()), row);
 }
 
 void Decoder::activate(int row) {
   const int64_t inner = shape_.intermediate_size;
   const float* gate = floats(gate_up_) + row * 2 * inner;
   kernels_->swiglu(gate, gate + inner, int(inner), floats(activated_) + row * inner);
-  quantize_row(floats(activated_), int(inner), row);
+  round_row(floats(activated_), int(inner), row);
 }
 
 void Decoder::rotate_and_store(int index, int row) {

@@ -53,7 +53,7 @@ class Decoder final : private PhasedWork {
     OwnedMatrix q, k, v, o, gate, up, down;
   };
   // Phases of a step: copies and embedding; kLayerPhases for every layer; final norm, head and the last observation.
-  enum LayerPhase { kNorm, kObserve, kQkv, kRotate, kAttend, kQuantize, kO, kMlpNorm, kGateUp, kActivate, kDown,
+  enum LayerPhase { kNorm, kObserve, kQkv, kRotate, kAttend, kRound, kO, kMlpNorm, kGateUp, kActivate, kDown,
                     kLayerPhases };
   // One matrix product of a phase: every row of the input against `matrix`.
   struct Product {
@@ -90,7 +90,7 @@ class Decoder final : private PhasedWork {
   void embed(int row);
   void add_and_normalise(const std::vector<float>& weight, bool add, int row);
   void normalise_logits_row(int index);
-  void quantize_row(const float* x, int width, int row);
+  void round_row(const float* x, int width, int row);
   void rotate_and_store(int layer, int row);
   void attend(int layer, int item, int thread);
   uint8_t* piece(int64_t block, int64_t layer, int64_t kv_head) const;
@@ -113,7 +113,10 @@ class Decoder final : private PhasedWork {
 
   // Scratch, allocated once: rows are tokens of the step.
   AlignedMemory residual_, normed_, qkv_, attended_, gate_up_, activated_, delta_;
+  // The inputs of products, in the forms that some matrix needs.
   OwnedRows quantized_;
+  AlignedMemory pairs_;
+  bool needs_quantized_ = false, needs_pairs_ = false;
   struct AttentionTile {
     int32_t seq, first_row, num_queries;  // neighbouring token rows of one sequence
   };

@@ -21,9 +21,10 @@ const KernelTable& kernels_of(const char* instruction_set) {
   return *kernels;
 }
 
-std::unique_ptr<OwnedMatrix> packed(const char* encoding, const uint8_t* weights, int num_outputs, int num_inputs) {
+std::unique_ptr<OwnedMatrix> packed(const KernelTable& kernels, const char* encoding, const uint8_t* weights,
+                                    int num_outputs, int num_inputs) {
   auto matrix = std::make_unique<OwnedMatrix>();
-  allocate_matrix(*matrix, format_of(encoding, num_inputs), num_outputs, num_inputs);
+  allocate_matrix(*matrix, format_of(kernels, encoding, num_inputs), num_outputs, num_inputs);
   pack_rows(*matrix, encoding, weights, 0, num_outputs);
   return matrix;
 }
@@ -32,6 +33,15 @@ void multiply(const KernelTable& kernels, const PackedMatrix& matrix, const floa
   const int panels = num_panels(matrix), num_inputs = matrix.num_inputs;
   if (is_float(matrix.format)) {
     kernels.matmul_float(matrix, x, num_rows, 0, panels, y, matrix.num_outputs);
+    return;
+  }
+  if (is_tiled(matrix.format)) {
+    if (!kernels.matmul_tiled) throw std::invalid_argument("the matrix was packed for other kernels");
+    const int64_t places = int64_t(num_rows + kRowGroup - 1) / kRowGroup * kRowGroup;
+    const AlignedMemory memory(size_t(places * num_inputs) * sizeof(uint16_t));
+    uint16_t* pairs = reinterpret_cast<uint16_t*>(memory.data());
+    for (int row = 0; row < num_rows; ++row) kernels.pair_row(x + int64_t(row) * num_inputs, num_inputs, pairs, row);
+    kernels.matmul_tiled(matrix, pairs, num_rows, 0, panels, y, matrix.num_outputs);
     return;
   }
   const OwnedRows rows(num_rows, num_inputs);
@@ -78,14 +88,14 @@ int32_t pellucid_matmul(const char* instruction_set, const char* encoding, const
                         int32_t num_inputs, const float* x, int32_t num_rows, float* y, char* message, int32_t size) {
   return guarded(message, size, [&] {
     const KernelTable& kernels = kernels_of(instruction_set);
-    multiply(kernels, packed(encoding, weights, num_outputs, num_inputs)->view, x, num_rows, y);
+    multiply(kernels, packed(kernels, encoding, weights, num_outputs, num_inputs)->view, x, num_rows, y);
   });
 }
 
-int32_t pellucid_unpack(const char* encoding, const uint8_t* weights, int32_t num_outputs, int32_t num_inputs,
-                        float* out, char* message, int32_t size) {
+int32_t pellucid_unpack(const char* instruction_set, const char* encoding, const uint8_t* weights, int32_t num_outputs,
+                        int32_t num_inputs, float* out, char* message, int32_t size) {
   return guarded(message, size, [&] {
-    const auto matrix = packed(encoding, weights, num_outputs, num_inputs);
+    const auto matrix = packed(kernels_of(instruction_set), encoding, weights, num_outputs, num_inputs);
     for (int output = 0; output < num_outputs; ++output) {
       unpack_row(matrix->view, output, out + int64_t(output) * num_inputs);
     }
@@ -215,10 +225,11 @@ int32_t pellucid_sequence_attention(const char* instruction_set, int64_t cache, 
   });
 }
 
-int32_t pellucid_pack_matrix(const char* encoding, const uint8_t* weights, int32_t num_outputs, int32_t num_inputs,
-                             int64_t* matrix, char* message, int32_t size) {
+int32_t pellucid_pack_matrix(const char* instruction_set, const char* encoding, const uint8_t* weights,
+                             int32_t num_outputs, int32_t num_inputs, int64_t* matrix, char* message, int32_t size) {
   return guarded(message, size, [&] {
-    *matrix = reinterpret_cast<int64_t>(packed(encoding, weights, num_outputs, num_inputs).release());
+    auto made = packed(kernels_of(instruction_set), encoding, weights, num_outputs, num_inputs);
+    *matrix = reinterpret_cast<int64_t>(made.release());
   });
 }
 

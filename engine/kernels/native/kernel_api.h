@@ -22,9 +22,9 @@ PELLUCID_EXPORT int32_t pellucid_matmul(const char* instruction_set, const char*
                                         int32_t num_outputs, int32_t num_inputs, const float* x, int32_t num_rows,
                                         float* y, char* message, int32_t size);
 
-// out [num_outputs][num_inputs] = the weights as floats, after packing.
-PELLUCID_EXPORT int32_t pellucid_unpack(const char* encoding, const uint8_t* weights, int32_t num_outputs,
-                                        int32_t num_inputs, float* out, char* message, int32_t size);
+// out [num_outputs][num_inputs] = the weights as floats, after packing for instruction_set.
+PELLUCID_EXPORT int32_t pellucid_unpack(const char* instruction_set, const char* encoding, const uint8_t* weights,
+                                        int32_t num_outputs, int32_t num_inputs, float* out, char* message, int32_t size);
 
 // values [num_inputs], scales and sums [num_inputs / 32].
 PELLUCID_EXPORT int32_t pellucid_quantize_row(const char* instruction_set, const float* x, int32_t num_inputs,
@@ -67,9 +67,11 @@ PELLUCID_EXPORT int32_t pellucid_sequence_attention(const char* instruction_set,
                                                     int32_t num_queries, int32_t num_heads, int32_t first_num_keys,
                                                     float* out, char* message, int32_t size);
 
-// Packs weights once; *matrix is a handle for matmul_packed and, in the end, free_matrix.
-PELLUCID_EXPORT int32_t pellucid_pack_matrix(const char* encoding, const uint8_t* weights, int32_t num_outputs,
-                                             int32_t num_inputs, int64_t* matrix, char* message, int32_t size);
+// Packs weights once for the products of instruction_set; *matrix is a handle for matmul_packed and, in the end,
+// free_matrix.
+PELLUCID_EXPORT int32_t pellucid_pack_matrix(const char* instruction_set, const char* encoding, const uint8_t* weights,
+                                             int32_t num_outputs, int32_t num_inputs, int64_t* matrix, char* message,
+                                             int32_t size);
 PELLUCID_EXPORT int32_t pellucid_matmul_packed(const char* instruction_set, int64_t matrix, const float* x,
                                                int32_t num_rows, float* y, char* message, int32_t size);
 PELLUCID_EXPORT int32_t pellucid_free_matrix(int64_t matrix, char* message, int32_t size);

@@ -33,11 +33,18 @@ enum class Format : int {
   // w = scale * s * (q - 32), q in 0..63, s for each half of a block: [panel][super-block]{float16 scale[16], unused[16];
   // [block] int8 s[2][16]; [block]{low; uint8 [2][16][4], two bits for each of inputs 16i + 4j... in bits 2j and 2j+1}}.
   kUint6K = 8,
+  // The same values as without tiles, [panel][block]{uint16 [16][32]}, multiplied with rows in bfloat16; where the kernels
+  // have matmul_tiled and rows are a multiple of 32.
+  kBFloat16Tiles = 9,
+  kFloat16Tiles = 10,
 };
 
 // Whether a matrix is multiplied in float32, its values being converted in registers.
 static inline bool is_float(Format format) {
   return format == Format::kFloat32 || format == Format::kBFloat16 || format == Format::kFloat16;
+}
+static inline bool is_tiled(Format format) {
+  return format == Format::kBFloat16Tiles || format == Format::kFloat16Tiles;
 }
 static inline int value_bytes(Format format) { return format == Format::kFloat32 ? 4 : 2; }
 
@@ -117,6 +124,11 @@ struct KernelTable {
   // The same for a matrix in float and float rows.
   void (*matmul_float)(const PackedMatrix& w, const float* x, int num_rows, int first_panel, int last_panel, float* y,
                        int64_t stride);
+  // The same in bfloat16, for a format that is_tiled; null where there are no such kernels. pair_row rounds x into place
+  // `row` of pairs [group of 16 rows][block][16 pairs of inputs][16 rows][2]; unused places may hold anything.
+  void (*pair_row)(const float* x, int num_inputs, uint16_t* pairs, int row);
+  void (*matmul_tiled)(const PackedMatrix& w, const uint16_t* pairs, int num_rows, int first_panel, int last_panel,
+                       float* y, int64_t stride);
   // out = x / rms(x) * weight (Zhang and Sennrich, arXiv 1910.07467).
   void (*rms_norm)(const float* x, const float* weight, int size, float epsilon, float* out);
   // out[i] = silu(gate[i]) * up[i] (Shazeer, arXiv 2002.05202).

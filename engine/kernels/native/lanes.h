@@ -20,6 +20,7 @@
 #if defined(__AVX512F__)
 // GCC 12's own header has intrinsics that start from a deliberately undefined register.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 #endif
 

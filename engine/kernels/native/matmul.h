@@ -3,6 +3,7 @@
 #include "matmul_float.h"
 #if defined(__AMX_INT8__)
 #include "matmul_amx.h"
+#include "matmul_tiled.h"
 #elif defined(__AVX512VNNI__)
 #include "matmul_vnni.h"
 #elif defined(__AVX2__)
@@ -13,6 +14,12 @@
 
 namespace pellucid {
 namespace {
+
+#if !defined(__AMX_INT8__)
+constexpr auto pair_row = static_cast<void (*)(const float*, int, uint16_t*, int)>(nullptr);
+constexpr auto matmul_tiled =
+    static_cast<void (*)(const PackedMatrix&, const uint16_t*, int, int, int, float*, int64_t)>(nullptr);
+#endif
 
 #if defined(__AVX512VNNI__) && !defined(__AMX_INT8__)
 template <Format F>

@@ -19,7 +19,14 @@ float bfloat16_to_float(uint16_t value) {
 void pack_float_row(const PackedMatrix& view, uint8_t* values, const uint8_t* row, int output) {
   const size_t size = size_t(value_bytes(view.format));
   const int panel = output / kPanel, lane = output % kPanel;
-  uint8_t* out = values + (size_t(panel) * size_t(view.num_inputs) * kPanel + size_t(lane)) * size;
+  uint8_t* const first = values + size_t(panel) * size_t(view.num_inputs) * kPanel * size;
+  if (is_tiled(view.format)) {
+    for (int k = 0; k < view.num_inputs; k += kBlock) {
+      std::memcpy(first + (size_t(k) * kPanel + size_t(lane) * kBlock) * size, row + size_t(k) * size, kBlock * size);
+    }
+    return;
+  }
+  uint8_t* out = first + size_t(lane) * size;
   for (int k = 0; k < view.num_inputs; ++k) std::memcpy(out + size_t(k) * kPanel * size, row + size_t(k) * size, size);
 }
 
@@ -70,16 +77,19 @@ void unpack_blocks(const PackedMatrix& matrix, int output, float* out) {
 }
 
 void unpack_floats(const PackedMatrix& matrix, int output, float* out) {
-  const size_t first = size_t(output / kPanel) * size_t(matrix.num_inputs) * kPanel + size_t(output % kPanel);
+  const size_t panel = size_t(output / kPanel) * size_t(matrix.num_inputs) * kPanel, lane = size_t(output % kPanel);
+  const size_t first = panel + lane;
   if (matrix.format == Format::kFloat32) {
     const float* in = static_cast<const float*>(matrix.values) + first;
     for (int k = 0; k < matrix.num_inputs; ++k) out[k] = in[size_t(k) * kPanel];
     return;
   }
-  const uint16_t* in = static_cast<const uint16_t*>(matrix.values) + first;
+  const uint16_t* in = static_cast<const uint16_t*>(matrix.values);
+  const bool is_half = matrix.format == Format::kFloat16 || matrix.format == Format::kFloat16Tiles;
   for (int k = 0; k < matrix.num_inputs; ++k) {
-    const uint16_t value = in[size_t(k) * kPanel];
-    out[k] = matrix.format == Format::kFloat16 ? half_to_float(value) : bfloat16_to_float(value);
+    const size_t in_tiles = panel + size_t(k - k % kBlock) * kPanel + lane * kBlock + size_t(k % kBlock);
+    const uint16_t value = in[is_tiled(matrix.format) ? in_tiles : first + size_t(k) * kPanel];
+    out[k] = is_half ? half_to_float(value) : bfloat16_to_float(value);
   }
 }
 
@@ -97,10 +107,11 @@ OwnedRows::OwnedRows(int64_t num_rows, int64_t num_inputs) {
           reinterpret_cast<int32_t*>(half_corrections.data())};
 }
 
-Format format_of(const std::string& encoding, int num_inputs) {
+Format format_of(const KernelTable& kernels, const std::string& encoding, int num_inputs) {
+  const bool in_tiles = kernels.matmul_tiled && num_inputs % kBlock == 0;
   if (encoding == "F32") return Format::kFloat32;
-  if (encoding == "BF16") return Format::kBFloat16;
-  if (encoding == "F16") return Format::kFloat16;
+  if (encoding == "BF16") return in_tiles ? Format::kBFloat16Tiles : Format::kBFloat16;
+  if (encoding == "F16") return in_tiles ? Format::kFloat16Tiles : Format::kFloat16;
   const BlockEncoding* known = find_block_encoding(encoding);
   if (!known) throw std::invalid_argument("no native kernel for " + encoding);
   if (num_inputs % known->super_block_inputs) {
@@ -115,7 +126,7 @@ void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int nu
   view.num_outputs = num_outputs;
   view.num_inputs = num_inputs;
   const size_t panels = size_t(num_panels(view));
-  if (is_float(format)) {
+  if (is_float(format) || is_tiled(format)) {
     matrix.values = AlignedMemory(panels * size_t(num_inputs) * kPanel * size_t(value_bytes(format)));
   } else {
     matrix.values = AlignedMemory(panels * size_t(panel_bytes(format, num_blocks(view))));
@@ -125,14 +136,15 @@ void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int nu
 
 void pack_rows(OwnedMatrix& matrix, const std::string& encoding, const uint8_t* data, int first_output, int num_rows) {
   const PackedMatrix& view = matrix.view;
-  if (format_of(encoding, view.num_inputs) != view.format) throw std::invalid_argument("mixed formats in one matrix");
   uint8_t* values = matrix.values.data();
-  if (is_float(view.format)) {
+  if (is_float(view.format) || is_tiled(view.format)) {
     const size_t row_bytes = size_t(view.num_inputs) * size_t(value_bytes(view.format));
     for (int r = 0; r < num_rows; ++r) pack_float_row(view, values, data + size_t(r) * row_bytes, first_output + r);
     return;
   }
-  const BlockEncoding& known = *find_block_encoding(encoding);
+  const BlockEncoding* found = find_block_encoding(encoding);
+  if (!found || found->format != view.format) throw std::invalid_argument("mixed formats in one matrix");
+  const BlockEncoding& known = *found;
   const size_t row_bytes = size_t(view.num_inputs / known.super_block_inputs) * size_t(known.super_block_bytes);
   for (int r = 0; r < num_rows; ++r) {
     const uint8_t* row = data + size_t(r) * row_bytes;

@@ -21,9 +21,9 @@ struct OwnedRows {
   AlignedMemory values, scales, sums, corrections, half_corrections;
 };
 
-// The form that a matrix of an encoding takes; throws std::invalid_argument for an encoding without kernels or a row that
+// The form that a matrix of an encoding takes for these kernels; throws std::invalid_argument for an encoding without kernels or a row that
 // is no multiple of its blocks.
-Format format_of(const std::string& encoding, int num_inputs);
+Format format_of(const KernelTable& kernels, const std::string& encoding, int num_inputs);
 
 void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int num_inputs);
 

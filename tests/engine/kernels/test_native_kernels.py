@@ -32,6 +32,11 @@ def in_eight_bits(x: np.ndarray) -> np.ndarray:
     return (steps.astype(np.float64) * largest / 127).reshape(x.shape)
 
 
+def in_bfloat16(x: np.ndarray) -> np.ndarray:
+    """Return values rounded to bfloat16, float64."""
+    return torch.from_numpy(x).bfloat16().double().numpy()
+
+
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (15, 7), (16, 48), (35, 64)])
 def test_float_matmul_odd_shapes_match_numpy(kernels: NativeKernels, rows: int, outputs: int, inputs: int) -> None:
@@ -47,8 +52,22 @@ def test_half_precision_matmul_is_float_matmul_of_the_same_values(
     kernels: NativeKernels, encoding: str, rows: int, outputs: int, inputs: int
 ) -> None:
     x, weights = noise(rows, inputs), quantized(noise(outputs, inputs, seed=1), encoding)
+    if kernels.instruction_set == "amx" and inputs % BLOCK == 0:
+        pytest.skip("its rows are rounded")
     expected = kernels.matmul(x, dequantize_rows(weights, encoding), encoding="F32")
     assert np.array_equal(kernels.matmul(x, weights, encoding=encoding), expected)
+
+
+@pytest.mark.parametrize("encoding", ["F16", "BF16"])
+@pytest.mark.parametrize("rows", [*ROWS, 16, 17, 49, 65])
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 32), (17, 64), (35, 160), (50, 2080)])
+def test_half_precision_matmul_in_tiles_is_that_of_values_in_bfloat16(
+    encoding: str, rows: int, outputs: int, inputs: int
+) -> None:
+    kernels = NativeKernels(library_for("amx"), "amx")
+    x, weights = noise(rows, inputs), quantized(noise(outputs, inputs, seed=1), encoding)
+    expected = in_bfloat16(x) @ in_bfloat16(dequantize_rows(weights, encoding)).T
+    np.testing.assert_allclose(kernels.matmul(x, weights, encoding=encoding), expected, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("encoding", BLOCK_ENCODINGS)
@@ -66,9 +85,9 @@ def test_quantized_matmul_odd_shapes_match_numpy(
 @pytest.mark.parametrize("encoding", ["F32", "F16", "BF16", *BLOCK_ENCODINGS])
 def test_matmul_row_has_the_same_bits_in_any_company(kernels: NativeKernels, encoding: str) -> None:
     inputs = max(96, block_format(encoding).block_size)
-    x, weights = noise(41, inputs), quantized(noise(50, inputs, seed=1), encoding)
+    x, weights = noise(90, inputs), quantized(noise(50, inputs, seed=1), encoding)
     together = kernels.matmul(x, weights, encoding=encoding)
-    for count in (1, 2, 3, 4, 7, 8, 9, 15):
+    for count in (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 33, 49, 65):
         for first in (0, 1, 23):
             part = kernels.matmul(x[first : first + count], weights, encoding=encoding)
             assert np.array_equal(part, together[first : first + count]), (first, count)
@@ -85,10 +104,9 @@ def test_amx_gives_the_bits_of_avx512(encoding: str, inputs: int) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["F16", "BF16", *BLOCK_ENCODINGS])
-def test_packing_changes_no_value(encoding: str) -> None:
+def test_packing_changes_no_value(kernels: NativeKernels, encoding: str) -> None:
     inputs = max(64, 2 * block_format(encoding).block_size)
     weights = quantized(noise(35, inputs) * 3, encoding)
-    kernels = NativeKernels(native_library(), "portable")
     assert np.array_equal(kernels.unpack(weights, inputs, encoding=encoding), dequantize_rows(weights, encoding))
 
 
@@ -129,7 +147,7 @@ def test_quantized_row_matches_formula(kernels: NativeKernels, blocks: int) -> N
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("encoding", ["F32", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("encoding", ["F32", "F16", "BF16", "Q4_1", "Q8_0"])
 def test_matmul_bad_input_gives_bad_output_in_its_row_only(kernels: NativeKernels, encoding: str, bad: float) -> None:
     x, weights = noise(9, 64), quantized(noise(20, 64, seed=1), encoding)
     clean = kernels.matmul(x, weights, encoding=encoding)

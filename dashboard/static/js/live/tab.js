@@ -1,149 +1,126 @@
-/** The Live tab: tiles, charts over one time axis, pause. */
+/** The Live tab: tiles, alerts, and charts over one time axis that follows, holds still, or shows a range. */
 
 import { Chart } from "../chart.js";
+import { copyOnClick } from "../copy.js";
 import { Cursor } from "../cursor.js";
 import { toCurl } from "../curl.js";
-import { setText } from "../dom.js";
-import { durationText, number } from "../format.js";
+import { el, setText } from "../dom.js";
+import { Alerts } from "./alerts.js";
+import { CHARTS } from "./charts.js";
+import { Steps } from "./steps.js";
 import { Tiles } from "./tiles.js";
-
-const CHARTS = {
-  throughput: {
-    format: number,
-    smooth: 5,
-    series: [
-      { key: "generated_tokens", label: "output tok/s", color: "--decode", filled: true },
-      { key: "prefill_tokens", label: "prefill tok/s", color: "--prefill", dashed: true },
-    ],
-  },
-  requests: {
-    format: number,
-    series: [
-      { key: "running", label: "running", color: "--running", filled: true },
-      { key: "waiting", label: "waiting", color: "--waiting", dashed: true },
-    ],
-  },
-  ttft: {
-    format: durationText,
-    series: [
-      { key: "ttft_p50_ms", label: "p50", color: "--p50" },
-      { key: "ttft_p90_ms", label: "p90", color: "--p90" },
-      { key: "ttft_p99_ms", label: "p99", color: "--p99", dashed: true },
-    ],
-  },
-  itl: {
-    format: durationText,
-    series: [
-      { key: "itl_p50_ms", label: "p50", color: "--p50" },
-      { key: "itl_p99_ms", label: "p99", color: "--p99", dashed: true },
-    ],
-  },
-  kv: {
-    format: number,
-    stacked: true,
-    full: true,
-    series: [
-      { key: "kv_referenced", label: "referenced", color: "--kv-referenced" },
-      { key: "kv_cached", label: "cached", color: "--kv-cached" },
-      { key: "kv_free", label: "free", color: "--kv-free" },
-    ],
-  },
-  batch: {
-    format: number,
-    stacked: true,
-    series: [
-      { key: "batch_decode", label: "decode tokens", color: "--decode" },
-      { key: "batch_prefill", label: "prefill tokens", color: "--prefill" },
-    ],
-  },
-};
+import { View } from "./view.js";
 
 export function create(panel, page) {
-  return new LiveTab(panel, page.history);
+  return new LiveTab(panel, page);
 }
 
 class LiveTab {
-  constructor(root, history) {
-    this._columns = history;
+  constructor(root, page) {
+    this._page = page;
+    this._columns = page.history;
     this._cursor = new Cursor();
+    this._view = new View();
     this._tiles = new Tiles(root);
+    this._alerts = new Alerts(page.history);
     this._charts = [...root.querySelectorAll("[data-chart]")].map(
       (figure) => new Chart(figure, { ...CHARTS[figure.dataset.chart], columns: this._columns, cursor: this._cursor }),
     );
-    this._span = root.querySelector("#span");
-    this._pause = root.querySelector("#pause");
-    this._idle = root.querySelector("#idle");
-    this._pausedAt = null;
-    this._numNew = 0;
+    this._steps = new Steps(root.querySelector("#steps"));
+    this._find = (selector) => root.querySelector(selector);
+    this._span = this._find("#span");
+    this._pause = this._find("#pause");
     this._shown = false;
-    this._seen = history.lastTime();
     this._drawPending = false;
     this._listen(root);
   }
 
-  frame(frame) {
-    if (!frame.connected) return;
-    const newest = this._columns.lastTime();
-    this._numNew += this._columns.length - this._columns.lowerBound(this._seen + 0.5);
-    this._seen = newest;
-    if (this._pausedAt === null) {
-      this._numNew = 0;
-      this._tiles.show(frame.stats);
-      this._showIdle(frame.stats);
-    }
-    this._showPause();
-    this._draw();
-  }
-
-  show() {
+  show(params) {
     this._shown = true;
-    this._draw();
+    this._view = View.from(params);
+    this._changed();
   }
 
   /** Drawing costs nothing while the tab is hidden. */
   hide() {
     this._shown = false;
+    this._steps.follow(false);
   }
 
-  key(event) {
-    if (event.key.toLowerCase() === "l") this.togglePause();
-  }
-
-  togglePause() {
-    this._pausedAt = this._pausedAt === null ? this._columns.lastTime() : null;
-    this._numNew = 0;
-    this._showPause();
+  frame(frame) {
+    this._showAlerts(this._alerts.at(frame, performance.now() / 1000));
+    if (!frame.connected) return;
+    if (this._view.mode === "live") {
+      this._tiles.show(frame.stats);
+      this._showIdle(frame.stats);
+    }
+    this._showMode();
     this._draw();
   }
 
-  _listen(root) {
-    this._span.addEventListener("change", () => this._draw());
-    this._pause.addEventListener("click", () => this.togglePause());
-    const copy = root.querySelector("#copy-curl");
-    copy.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(root.querySelector("#curl").textContent);
-      setText(copy, "Copied");
-    });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this._draw());
-  }
-
-  _showPause() {
-    const paused = this._pausedAt !== null;
-    this._pause.setAttribute("aria-pressed", String(paused));
-    setText(this._pause, paused ? (this._numNew ? `Resume · ${this._numNew} s new` : "Resume") : "Pause");
-  }
-
-  _showIdle(stats) {
-    const busy = stats.gauges.in_flight > 0 || stats.window.decode_tokens_per_s > 0 || stats.window.prefill_tokens_per_s > 0;
-    this._idle.hidden = busy || stats.engine.state !== "ready";
+  key(event) {
+    const newest = this._columns.lastTime();
+    const key = event.key.toLowerCase();
+    if (key === "l") this._look(this._view.toggled(newest));
+    else if (key === "+" || key === "-") this._look(this._view.zoomed(key === "+" ? 0.5 : 2, this._cursor.time, newest));
+    else if (key === "escape" && this._view.mode === "range") this._look(new View({ span: this._view.span }));
   }
 
   /** @param {string} name what the ready-made request asks for */
   model(name) {
     const { serviceUrl, needsKey } = document.body.dataset;
     const body = { model: name, stream: true, messages: [{ role: "user", content: "Why is glass clear?" }] };
-    const curl = toCurl(`${serviceUrl}/v1/chat/completions`, body, { keyVariable: needsKey === "true" ? "PELLUCID_API_KEY" : "", indent: 0 });
-    setText(this._idle.querySelector("#curl"), curl);
+    const curl = toCurl(`${serviceUrl}/v1/chat/completions`, body, { needsKey: needsKey === "true", indent: 0 });
+    setText(this._find("#curl"), curl);
+  }
+
+  _listen() {
+    this._span.addEventListener("change", () => this._look(this._view.spanning(Number(this._span.value))));
+    this._pause.addEventListener("click", () => this._look(this._view.toggled(this._columns.lastTime())));
+    this._cursor.addEventListener("range", ({ detail: { start, end } }) => this._look(this._view.ranged(start, end)));
+    copyOnClick(this._find("#copy-curl"), () => this._find("#curl").textContent);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this._draw());
+  }
+
+  _look(view) {
+    this._view = view;
+    this._page.setParams("live", view.params());
+    this._changed();
+  }
+
+  _changed() {
+    this._span.value = String(this._view.span);
+    this._steps.follow(this._shown && this._view.mode === "live");
+    this._showMode();
+    this._draw();
+  }
+
+  _showMode() {
+    const { mode, heldAt } = this._view;
+    const numNew = heldAt === null ? 0 : this._columns.length - this._columns.lowerBound(heldAt + 0.5);
+    const badge = this._find("#mode");
+    badge.dataset.mode = mode;
+    setText(badge, this._view.text(numNew));
+    this._pause.setAttribute("aria-pressed", String(mode !== "live"));
+    setText(this._pause, { live: "Pause", paused: "Resume", range: "Back to live" }[mode]);
+  }
+
+  _showAlerts(alerts) {
+    const firing = alerts.filter((alert) => alert.isFiring).length;
+    const head = firing ? `${firing} would fire` : alerts.length ? "none yet" : "none would fire";
+    setText(this._find("#alert-count"), head);
+    this._find("#alerts").classList.toggle("firing", firing > 0);
+    const items = alerts.map(({ name, severity, text, isFiring, held_s: held }) => {
+      const state = isFiring ? severity : `pending for ${Math.round(held)} s`;
+      return el("li", { class: isFiring ? severity : "pending" }, el("strong", {}, name), ` ${text} `, el("span", { class: "badge" }, state));
+    });
+    const list = this._find("#alert-list");
+    if (items.map((item) => item.textContent).join() !== [...list.children].map((item) => item.textContent).join()) list.replaceChildren(...items);
+  }
+
+  _showIdle(stats) {
+    const busy = stats.gauges.in_flight > 0 || stats.window.decode_tokens_per_s > 0 || stats.window.prefill_tokens_per_s > 0;
+    this._find("#idle").hidden = busy || stats.engine.state !== "ready";
   }
 
   _draw() {
@@ -151,9 +128,8 @@ class LiveTab {
     this._drawPending = true;
     requestAnimationFrame(() => {
       this._drawPending = false;
-      const end = this._pausedAt ?? this._columns.lastTime();
-      if (!Number.isFinite(end)) return;
-      const view = { start: end - Number(this._span.value), end };
+      const view = this._view.window(this._columns.lastTime());
+      if (!Number.isFinite(view.end)) return;
       for (const chart of this._charts) chart.draw(view);
     });
   }

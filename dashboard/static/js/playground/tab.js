@@ -22,7 +22,7 @@ class Playground {
     this._page = page;
     this._prompt = find("#prompt");
     this._send = find("#send");
-    this._stop = find("#stop");
+    this._stop = find("#stop-answer");
     this._clear = find("#clear");
     this._hint = find("#conversation-hint");
     this._list = find("#conversation");
