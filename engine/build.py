@@ -34,6 +34,9 @@ Progress = Callable[[str], None]
 
 _TOKENS_A_SEAT = 136  # of a pool of no given size
 _MOST_DERIVED_BYTES = 1 << 30
+_STEP_TOKENS = {"native": 256}  # of no given size; see docs/adr/0024-tokens-a-step.md
+_STEP_TOKENS_ELSEWHERE = 512
+_LEAST_PREFILL = 64  # what a derived budget leaves for prompts when every seat decodes
 
 
 def build_core(config: EngineConfig, clock: Clock, progress: Progress) -> tuple[AnyCore, EngineInfo]:
@@ -119,9 +122,12 @@ def scheduler_config(config: EngineConfig, spec: DecoderSpec) -> SchedulerConfig
             f"`max_model_len` must be at most {spec.max_position_embeddings}, the context this model was trained "
             f"for, got {max_model_len}"
         )
-    num_kv_blocks = config.num_kv_blocks
+    num_kv_blocks, executor = config.num_kv_blocks, choose_executor(config)
+    step_tokens = config.max_num_batched_tokens or max(
+        _STEP_TOKENS.get(executor, _STEP_TOKENS_ELSEWHERE), config.max_num_seqs + _LEAST_PREFILL
+    )
     if not num_kv_blocks:
-        kv_dtype = _resolve_kv_dtype(config, choose_executor(config))
+        kv_dtype = _resolve_kv_dtype(config, executor)
         block_bytes = config.block_size * kv_bytes_per_token(spec, kv_dtype)
         pool_bytes = config.kv_cache_bytes
         if not pool_bytes:
@@ -137,7 +143,7 @@ def scheduler_config(config: EngineConfig, spec: DecoderSpec) -> SchedulerConfig
         block_size=config.block_size,
         num_kv_blocks=num_kv_blocks,
         max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_num_batched_tokens=step_tokens,
         max_model_len=max_model_len,
         prefix_cache=config.prefix_cache,
         overflow=config.overflow,

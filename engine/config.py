@@ -76,7 +76,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         executor: `auto` is `native` on CPUs with AVX2 when its kernels are built and dtype allows it, else `torch`.
         device: `auto`, `cpu`, `cuda`, `cuda:1` ...
         threads: compute threads on CPUs; 0 means one per physical core.
-        block_size, max_num_seqs, max_num_batched_tokens, prefix_cache, overflow: see SchedulerConfig.
+        block_size, max_num_seqs, prefix_cache, overflow: see SchedulerConfig.
+        max_num_batched_tokens: see SchedulerConfig; 0 means 256 on the native executor and 512 on the others, or more
+            if `max_num_seqs` asks for it.
         num_kv_blocks: 0 derives it from `kv_cache_bytes`.
         kv_cache_bytes: memory for the KV pool when num_kv_blocks is 0; 0 means what one sequence of full length, or
             136 tokens for each of max_num_seqs, takes, but no more than 1 GiB.
@@ -95,7 +97,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     num_kv_blocks: int = 0
     kv_cache_bytes: int = 0
     max_num_seqs: int = 64
-    max_num_batched_tokens: int = 512
+    max_num_batched_tokens: int = 0
     max_model_len: int = 0
     prefix_cache: bool = True
     overflow: OverflowRule = "reject"
@@ -103,9 +105,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_s: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("threads", "num_kv_blocks", "kv_cache_bytes", "max_model_len"):
+        for name in ("threads", "num_kv_blocks", "kv_cache_bytes", "max_num_batched_tokens", "max_model_len"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"`{name}` must be at least 0, got {getattr(self, name)}")
-        for name in ("block_size", "max_num_seqs", "max_num_batched_tokens"):
+        for name in ("block_size", "max_num_seqs"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"`{name}` must be at least 1, got {getattr(self, name)}")

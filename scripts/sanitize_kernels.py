@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Run the native kernels' tests over a library built with sanitizers: `sanitize_kernels.py address` or `thread`.
 
-`address` is AddressSanitizer with UndefinedBehaviorSanitizer over every kernel on odd shapes; `thread` is
-ThreadSanitizer over decoders of several threads. The sanitizer's runtime is loaded before the interpreter, which isn't
-built with it, so leaks of the interpreter aren't looked for. A finding ends the run with a report and a non-zero code.
+`address` is AddressSanitizer with UndefinedBehaviorSanitizer over every kernel on odd shapes, attention in every
+precision of the cache and the draw included; `thread` is ThreadSanitizer over decoders of several threads. The
+sanitizer's runtime is loaded before the interpreter, which isn't built with it, so leaks of the interpreter aren't
+looked for. A finding ends the run with a report and a non-zero code.
 Needs GCC, and minutes.
 """
 
@@ -20,7 +21,7 @@ SANITIZERS = {
     "address": (
         f"{COMMON_FLAGS} -fsanitize=address,undefined -fno-sanitize-recover=all",
         ("libasan.so", "libubsan.so"),
-        ("tests/engine/kernels/test_native_kernels.py",),
+        ("tests/engine/kernels/test_native_kernels.py", "tests/engine/sampling/test_native_draw.py"),
     ),
     "thread": (
         f"{COMMON_FLAGS} -fsanitize=thread",

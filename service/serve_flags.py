@@ -42,7 +42,13 @@ ENGINE_FLAGS = (
         shown_default="one sequence of full length, or 136 tokens for each of --max-num-seqs; at most 1G",
     ),
     Flag("--max-num-seqs", int, 64, "sequences running at once"),
-    Flag("--max-num-batched-tokens", int, 512, "tokens computed in one step at most"),
+    Flag(
+        "--max-num-batched-tokens",
+        int,
+        0,
+        "tokens computed in one step at most",
+        shown_default="256 on the native executor, 512 on the others",
+    ),
     Flag("--max-model-len", int, 0, "tokens of prompt + output", shown_default="what the model was trained for"),
     Flag("--no-prefix-cache", switch, False, "compute every prompt in full"),
     Flag(

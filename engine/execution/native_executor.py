@@ -21,7 +21,7 @@ class NativeExecutor:
     """Run a decoder with our own kernels over weights in the file's precision.
 
     A row's result depends on neither the other rows, the chunking, the number of threads, the blocks nor the schedule:
-    equal requests give equal bits. Between instruction sets results differ by rounding; `amx` has the bits of `avx512`.
+    equal requests give equal bits. Between instruction sets results differ by rounding.
 
     Numerics: matrices in blocks (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K) keep every value, in about the bits of
     the file, and are multiplied in integers with activations quantised to 8 bits for each block of 32, blocks (of Q6_K:
@@ -29,7 +29,8 @@ class NativeExecutor:
     exact. When `exact`, block matrices become float32 in memory. Norms, rotation, softmax: float32.
 
     Keys and values are rounded to `kv_dtype` as they are stored, and every reader, the step that stores them included,
-    sees them rounded. Attention computes in float32 on them, whatever their precision.
+    sees them rounded. Attention computes in float32 on them, whatever their precision; but `amx` on a bfloat16 cache,
+    heads of a multiple of 32 and blocks of a multiple of 16 rounds queries and weights to bfloat16 as well.
 
     Args:
         spec, weights: the model.

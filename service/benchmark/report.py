@@ -134,7 +134,9 @@ def measure(config: EngineConfig, *, num_steps: int, url: str, api_key: str, sec
     """
     model = load_model(config.model)
     settings = {name: getattr(config, name) for name in config.__struct_fields__}
-    llm = LLM(**{**settings, "prefix_cache": False})  # a few equal first tokens would make a prefill shorter
+    # A few equal first tokens would make a prefill shorter; a budget of no given size would cut it in pieces.
+    budget = config.max_num_batched_tokens or max(PREFILL, config.max_num_seqs)
+    llm = LLM(**{**settings, "prefix_cache": False, "max_num_batched_tokens": budget})
     info = llm.info
     prompts = PromptSource(llm.tokenizer.encode("\n\n".join(docstrings(TEXT_CHARACTERS))), seed=1)
     points = [measure_decode(llm, prompts, num_seqs, num_steps=num_steps) for num_seqs in DECODES]

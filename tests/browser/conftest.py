@@ -91,8 +91,8 @@ class Page:
         """Wait until `condition()` holds."""
         WebDriverWait(self.browser, seconds, poll_frequency=0.05).until(lambda _: condition(), message)  # type: ignore[operator]
 
-    def wait_text(self, selector: str, wanted: str) -> None:
-        self.wait(lambda: wanted in self.text(selector), f"{selector} never said {wanted!r}")
+    def wait_text(self, selector: str, wanted: str, seconds: float = 10.0) -> None:
+        self.wait(lambda: wanted in self.text(selector), f"{selector} never said {wanted!r}", seconds)
 
     def console(self) -> list[str]:
         return [entry["message"] for entry in self.browser.get_log("browser")]  # type: ignore[no-untyped-call]
