@@ -17,6 +17,7 @@ from engine.kernels.build import find_library
 from engine.kernels.native_library import NativeLibrary
 from engine.kv.block_manager import BlockManager
 from engine.messages import EngineInfo
+from engine.model.catalog import CATALOG
 from engine.model.load import LoadedModel, load_model
 from engine.model.spec import DecoderSpec
 from engine.quiet_events import QuietEventLog
@@ -75,7 +76,7 @@ def assemble_core(
     )
     events.emit(
         EngineStarted,
-        model=config.model,
+        model=config.model if config.model in CATALOG else model.name,
         executor=runner.executor.name,
         block_size=scheduling.block_size,
         num_blocks=scheduling.num_kv_blocks,

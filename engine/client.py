@@ -137,6 +137,10 @@ class AsyncEngine:
         """Requests whose consumer still waits for outputs."""
         return len(self._streams)
 
+    def is_in_flight(self, request_id: str) -> bool:
+        """Whether the request's consumer still waits for outputs."""
+        return request_id in self._streams
+
     @property
     def num_dropped_outputs(self) -> int:
         """Outputs for requests that nobody waits for any more, or that were never sent."""
@@ -198,9 +202,9 @@ class AsyncEngine:
     def abort(self, request_id: str, reason: str) -> bool:
         """Abort a request for someone other than its consumer, who gets the outputs that say so.
 
-        Returns False when the request is not in flight.
+        Returns False when the request is not in flight, or is being aborted already.
         """
-        if self._life is None or request_id not in self._streams:
+        if self._life is None or not self._streams.begin_abort(request_id):
             return False
         self._life.send(Abort(request_id=request_id, reason=reason))
         return True

@@ -1,4 +1,4 @@
-"""How the engine's process collects garbage: so that a collection neither stops a step nor is paid for in each."""
+"""How our processes collect garbage: so that a collection neither stops a step nor is paid for in each."""
 
 import gc
 

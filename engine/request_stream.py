@@ -20,9 +20,13 @@ class RequestStream:
 
     Args:
         num_choices: the request's `n`; the stream ends when so many choices have ended.
+
+    Attributes:
+        is_aborting: somebody other than the consumer has asked the engine to end it.
     """
 
     def __init__(self, num_choices: int) -> None:
+        self.is_aborting = False
         self._open_choices = set(range(num_choices))
         self._pending: list[ChoiceOutput] = []
         self._error: PellucidError | None = None

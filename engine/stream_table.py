@@ -37,6 +37,14 @@ class StreamTable:
         self._is_empty.clear()
         return stream
 
+    def begin_abort(self, request_id: str) -> bool:
+        """Note that a request is to be ended; return False when it is not in flight, or is to be ended already."""
+        stream = self._streams.get(request_id)
+        if stream is None or stream.is_aborting:
+            return False
+        stream.is_aborting = True
+        return True
+
     def leave(self, request_id: str, stream: RequestStream) -> bool:
         """Cut a stream whose consumer is gone; return False when it was over already."""
         if self._streams.get(request_id) is not stream:

@@ -13,8 +13,9 @@ A step that failed, or was lost with its process, says nothing of its time: from
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from engine.events import EngineFailed, Event, StepFinished, StepStarted
 from observability.label_sets import WAIT_REASONS
@@ -33,8 +34,7 @@ class Work(NamedTuple):
     prefill: float
 
 
-@dataclass(frozen=True, slots=True)
-class StepOnTape:
+class StepOnTape(msgspec.Struct, frozen=True, gc=False):
     """One step: where its stages end (monotonic seconds), its tokens, and the totals when it began.
 
     `waits` are totals by reason (in the order of WAIT_REASONS) at `scheduled`; from there on `reason` grows.

@@ -11,6 +11,7 @@ from opentelemetry.semconv.attributes import error_attributes
 
 from observability import genai
 from observability.metrics import DURATION_BOUNDS, TPOT_BOUNDS, TTFT_BOUNDS
+from observability.otlp_session import otlp_session
 from observability.otlp_settings import OtlpSignal
 from observability.span_attributes import error_type_of
 from observability.span_facts import AttributeValue
@@ -19,7 +20,9 @@ from observability.timeline import Outcome, RequestTimeline
 
 def otlp_metric_exporter(signal: OtlpSignal) -> MetricExporter:
     """Return an exporter to a collector."""
-    return OTLPMetricExporter(endpoint=signal.endpoint, headers=dict(signal.headers), timeout=signal.timeout_s)
+    return OTLPMetricExporter(
+        endpoint=signal.endpoint, headers=dict(signal.headers), timeout=signal.timeout_s, session=otlp_session()
+    )
 
 
 class GenAiMetrics:

@@ -58,6 +58,10 @@ class CounterSeries:
     def inc(self, amount: float = 1.0) -> None:
         self.value += amount
 
+    def state(self) -> float:
+        """Return all that its lines are made of."""
+        return self.value
+
 
 class GaugeSeries:
     """A number that is what it is now."""
@@ -69,6 +73,10 @@ class GaugeSeries:
 
     def set(self, value: float) -> None:
         self.value = value
+
+    def state(self) -> float:
+        """Return all that its lines are made of."""
+        return self.value
 
 
 class HistogramSeries:
@@ -97,6 +105,10 @@ class HistogramSeries:
         self.sum += value * times
         if trace_id:
             self.exemplars[bucket] = (trace_id, value, wall)
+
+    def state(self) -> tuple[object, ...]:
+        """Return all that its lines are made of."""
+        return (self.sum, tuple(self.counts), tuple(self.exemplars.items()))
 
     def forget_exemplars(self, is_known: Callable[[str], bool]) -> None:
         """Drop the exemplars whose trace id isn't known any more."""
@@ -149,8 +161,12 @@ class Instrument(ABC, Generic[S]):
         return self._series.values()
 
     @abstractmethod
-    def family(self) -> Metric:
-        """Return the current values in prometheus_client's form."""
+    def family(self, items: Iterable[tuple[tuple[str, ...], S]] | None = None) -> Metric:
+        """Return the current values in prometheus_client's form; of these series only if they are given."""
+
+    def family_of(self, values: tuple[str, ...], series: S) -> Metric:
+        """Return one series in prometheus_client's form."""
+        return self.family([(values, series)])
 
     @property
     def label_names(self) -> list[str]:
@@ -167,9 +183,9 @@ class Counter(Instrument[CounterSeries]):
         """Return the sum over all series."""
         return sum(series.value for _, series in self.items())
 
-    def family(self) -> Metric:
+    def family(self, items: Iterable[tuple[tuple[str, ...], CounterSeries]] | None = None) -> Metric:
         family = CounterMetricFamily(self.name.removesuffix("_total"), self.help, labels=self.label_names)
-        for values, series in self.items():
+        for values, series in self.items() if items is None else items:
             family.add_metric(values, series.value)
         return family
 
@@ -180,9 +196,9 @@ class Gauge(Instrument[GaugeSeries]):
     def _new(self) -> GaugeSeries:
         return GaugeSeries()
 
-    def family(self) -> Metric:
+    def family(self, items: Iterable[tuple[tuple[str, ...], GaugeSeries]] | None = None) -> Metric:
         family = GaugeMetricFamily(self.name, self.help, labels=self.label_names)
-        for values, series in self.items():
+        for values, series in self.items() if items is None else items:
             family.add_metric(values, series.value)
         return family
 
@@ -238,9 +254,9 @@ class Histogram(Instrument[HistogramSeries]):
     def _new(self) -> HistogramSeries:
         return HistogramSeries(self.bounds)
 
-    def family(self) -> Metric:
+    def family(self, items: Iterable[tuple[tuple[str, ...], HistogramSeries]] | None = None) -> Metric:
         family = HistogramMetricFamily(self.name, self.help, labels=self.label_names)
-        for values, series in self.items():
+        for values, series in self.items() if items is None else items:
             family.add_metric(values, exposed_buckets(series), series.sum)
         return family
 

@@ -6,11 +6,11 @@ from functools import partial
 from typing import cast
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.exposition import ALLOWUTF8
 from prometheus_client.registry import Collector
 
+from observability.exposition import Encode, Exposition
 from observability.instruments import Counter, Gauge, Histogram, Info, Label
 from observability.label_sets import (
     BLOCK_STATES,
@@ -49,6 +49,9 @@ class Metrics:
     Args:
         version: of the project, for `build_info`.
         routes: the route templates of the service; any other route is counted as `unmatched`.
+
+    Attributes:
+        num_renders: expositions so far.
     """
 
     def __init__(self, *, version: str = "0.1.0", routes: Iterable[str] = ()) -> None:
@@ -255,9 +258,10 @@ class Metrics:
             "kv_cache_info", "The pool of KV blocks as configured.", "block_size", "num_blocks", "prefix_cache"
         )
 
+        self.num_renders = 0
         self._refreshers: list[Callable[[], None]] = []
         self._registry = CollectorRegistry()
-        self._registry.register(_Declared(self))
+        self._expositions: dict[str, Exposition] = {}
         ProcessCollector(registry=self._registry)
 
     def instruments(self) -> Iterator[Counter | Gauge | Histogram | Info]:
@@ -288,12 +292,16 @@ class Metrics:
         """
         for refresh in self._refreshers:
             refresh()
+        self.num_renders += 1
         encode, content_type = choose_encoder(accept)
         # Whatever the scraper can't read in names is to be escaped, says the header, and ours have nothing of the kind.
         # The library would take the colon of `vllm:` for it, which is only wrong in labels.
         if content_type.startswith("application/openmetrics-text"):
             encode = partial(cast(Callable[..., bytes], encode), escaping=ALLOWUTF8)
-        return encode(self._registry), content_type
+        exposition = self._expositions.get(content_type)
+        if exposition is None:
+            exposition = self._expositions[content_type] = Exposition(cast(Encode, encode))
+        return exposition.body(self.instruments()) + encode(self._registry), content_type
 
     def rejected(self, error_type: str) -> None:
         """Count a request that was refused before the recorder was told of it."""
@@ -304,14 +312,3 @@ class Metrics:
         """Count one HTTP response; a route or method that isn't ours goes to `unmatched` or `OTHER`."""
         self.http_requests.at(route, method, str(status)).inc()
         self.http_duration.at(route).observe(seconds)
-
-
-class _Declared(Collector):
-    """What prometheus_client asks for the families."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[Metric]:
-        for instrument in self._metrics.instruments():
-            yield instrument.family()

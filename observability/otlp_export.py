@@ -8,6 +8,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 
 from observability.genai_metrics import GenAiMetrics, otlp_metric_exporter
+from observability.otlp_session import otlp_session
 from observability.otlp_settings import OtlpSettings
 from observability.span_queue import EXPORT_FAILED, QUEUE_FULL, SHUTDOWN, SpanQueue
 from observability.timeline import RequestTimeline
@@ -29,7 +30,12 @@ class OtlpExport:
         self._metrics: GenAiMetrics | None = None
         if traces.endpoint:
             self._queue = SpanQueue(
-                OTLPSpanExporter(endpoint=traces.endpoint, headers=dict(traces.headers), timeout=traces.timeout_s),
+                OTLPSpanExporter(
+                    endpoint=traces.endpoint,
+                    headers=dict(traces.headers),
+                    timeout=traces.timeout_s,
+                    session=otlp_session(),
+                ),
                 endpoint=traces.endpoint,
                 max_spans=settings.max_queued_spans,
                 max_batch=settings.max_batch_spans,

@@ -138,6 +138,7 @@ class Recorder:
             handler = handlers.get(type(event))
             if handler is not None:
                 handler(event)
+        self._requests.settle()
         last = events[-1].t
         self._engine.heard(last)
         if not (self._requests.num_running or self._requests.num_waiting):
@@ -189,15 +190,19 @@ class Recorder:
         """The prompt of an opened request is token ids; it goes to the engine next."""
         self._requests.encoded(request_id, t)
 
-    def answer_taken(self, request_id: str, start: float, end: float, *, detokenize_s: float = 0.0) -> None:
+    def answer_taken(
+        self, request_id: str, start: float, end: float, *, detokenize_s: float = 0.0, finish_reason: str = ""
+    ) -> None:
         """The service turned the last tokens of a request into text; later calls change nothing.
 
         Args:
             request_id: in flight or ended.
             start, end: monotonic seconds when it took them up and when it was done.
             detokenize_s: seconds that all tokens of the request took so far, these included.
+            finish_reason: what its client is told, for the engine can't know of a stop string that came with the last
+                token it was allowed; "" if it broke off.
         """
-        self._requests.taken(request_id, Interval(start, end), detokenize_s)
+        self._requests.taken(request_id, Interval(start, end), detokenize_s, finish_reason)
 
     def send_blocked(self, request_ids: Iterable[str], start: float, end: float) -> None:
         """A write of one call's answer took from `start` to `end` because its reader is slow."""

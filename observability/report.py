@@ -10,9 +10,12 @@ from observability.stats import CounterStats, EngineStats, GaugeStats, KvStats
 def refresh_gauges(metrics: Metrics, requests: RequestBook, engine: EngineBook, now: float) -> None:
     """Set every gauge to what is true now."""
     metrics.requests_running.at().set(requests.num_running)
-    waiting_reason = engine.waiting_reason(requests.num_waiting)
-    for reason in WAIT_REASONS:
-        metrics.requests_waiting.at(reason).set(requests.num_waiting if reason == waiting_reason else 0)
+    waiting = dict.fromkeys(WAIT_REASONS, 0)
+    if requests.num_waiting:
+        waiting[engine.waiting_reason(requests.num_waiting)] = requests.num_waiting
+    waiting["next_step"] += requests.num_in_inbox
+    for reason, number in waiting.items():
+        metrics.requests_waiting.at(reason).set(number)
     metrics.oldest_waiting.at().set(requests.oldest_waiting_s(now))
     pool = engine.pool
     for state, count in zip(BLOCK_STATES, (pool.free, pool.referenced, pool.cached), strict=True):
@@ -69,8 +72,8 @@ def gauge_stats(requests: RequestBook, engine: EngineBook, now: float) -> GaugeS
     return GaugeStats(
         in_flight=requests.num_in_flight,
         running=requests.num_running,
-        waiting=requests.num_waiting,
-        blocked_on=engine.waiting_reason(requests.num_waiting),
+        waiting=requests.num_waiting + requests.num_in_inbox,
+        blocked_on=engine.waiting_reason(requests.num_waiting + requests.num_in_inbox),
         oldest_waiting_s=requests.oldest_waiting_s(now),
         kv=KvStats(
             total=pool.total,

@@ -6,6 +6,7 @@ A request is *live* until its one terminal event, then *sending* until the servi
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from engine.events import (
     PrefixLookup,
@@ -35,6 +36,25 @@ _REASONS = {Outcome.ABORTED: "abort", Outcome.FAILED: "error", Outcome.REJECTED:
 
 # A service that forgets to say "last byte sent" must not make this grow for ever.
 MAX_SENDING = 4096
+
+
+@dataclass(slots=True)
+class _Run:
+    """Tokens that came at one moment, not counted yet.
+
+    Nearly all tokens of a step come after the same gap, down to the last bit: they are observed together.
+
+    Attributes:
+        t: monotonic seconds.
+        gap, num_gaps: so many of the newest tokens came so many seconds after the one before.
+        trace_id: of the last of these that is sampled, "" for none.
+    """
+
+    t: float = 0.0
+    num_tokens: int = 0
+    gap: float = 0.0
+    num_gaps: int = 0
+    trace_id: str = ""
 
 
 class RequestBook:
@@ -71,6 +91,7 @@ class RequestBook:
         self.num_unknown = 0
         self.num_running = 0
         self.num_waiting = 0
+        self._run = _Run()
         # series that are touched once per token or more often
         self._itl = metrics.itl.at()
         self._generated = metrics.generated_tokens.at()
@@ -94,9 +115,15 @@ class RequestBook:
     def in_flight(self) -> list[RequestTimeline]:
         return [*self._live.values(), *self._sending.values()]
 
+    @property
+    def num_in_inbox(self) -> int:
+        """Requests that were sent to the engine and that it hasn't taken note of: many, when it hangs."""
+        return sum(timeline.is_in_inbox for timeline in self._live.values())
+
     def oldest_waiting_s(self, now: float) -> float:
-        """Return how long the request that waits longest has waited, 0 when none does."""
+        """Return how long the request that waits longest has waited, in the inbox or the queue; 0 when none does."""
         stamps = [t.waiting_since for t in self._live.values() if t.waiting_since is not None]
+        stamps += [t.encoded for t in self._live.values() if t.is_in_inbox and t.encoded is not None]
         return max(0.0, now - min(stamps)) if stamps else 0.0
 
     # --- the service's stamps ---
@@ -112,12 +139,15 @@ class RequestBook:
         if timeline is not None:
             timeline.encoded = t
 
-    def taken(self, request_id: str, interval: Interval, detokenize_s: float) -> None:
+    def taken(self, request_id: str, interval: Interval, detokenize_s: float, finish_reason: str) -> None:
         timeline = self._live.get(request_id) or self._sending.get(request_id)
         if timeline is None or timeline.taken is not None:
             return
         timeline.taken = interval
         timeline.detokenize_s = detokenize_s
+        timeline.answer_reason = finish_reason
+        if finish_reason and timeline.outcome is Outcome.FINISHED:
+            self._recount(timeline, finish_reason)
         self._answered(timeline, interval.start)
 
     def send_blocked(self, request_id: str, interval: Interval) -> None:
@@ -220,24 +250,49 @@ class RequestBook:
                 self._observe_ttft(timeline, event.t)
 
     def on_tokens(self, event: RequestTokens) -> None:
+        """Take in what comes once for each token, so with as little as it needs; `settle` must follow."""
+        t, num_tokens = event.t, event.num_tokens
+        run = self._run
+        if t != run.t:
+            self.settle()
+            run.t = t
+        run.num_tokens += num_tokens
         timeline = self._live.get(event.request_id)
-        num_tokens = event.num_tokens
-        self._generated.value += num_tokens
-        second = self._window.at(event.t)
-        second.generated_tokens += num_tokens
         if timeline is None:
             self.num_unknown += 1
             return
         choice = timeline.choices.get(event.index) or timeline.choice(event.index)
-        gap = choice.add(num_tokens, event.t)
+        gap = choice.add(num_tokens, t)
         if choice.num_tokens >= choice.next_mark:
             choice.mark(event)
         if gap is not None:
-            self._itl.observe(gap, trace_id=timeline.trace_id, wall=event.t + self._wall_offset)
-            second.itl.add(gap)
+            if gap != run.gap:
+                self._observe_gaps()
+                run.gap = gap
+            run.num_gaps += 1
+            if timeline.trace_id:
+                run.trace_id = timeline.trace_id
         if num_tokens > 1:
             self._itl.observe(0.0, times=num_tokens - 1)
-            second.itl.add(0.0, num_tokens - 1)
+            self._window.at(t).itl.add(0.0, num_tokens - 1)
+
+    def settle(self) -> None:
+        """Count the tokens that have been taken in; comes with the end of each message."""
+        run = self._run
+        if not run.num_tokens:
+            return
+        self._observe_gaps()
+        self._generated.value += run.num_tokens
+        self._window.at(run.t).generated_tokens += run.num_tokens
+        run.num_tokens = 0
+
+    def _observe_gaps(self) -> None:
+        run = self._run
+        if run.num_gaps:
+            wall = run.t + self._wall_offset
+            self._itl.observe(run.gap, times=run.num_gaps, trace_id=run.trace_id, wall=wall)
+            self._window.at(run.t).itl.add(run.gap, run.num_gaps)
+            run.num_gaps, run.trace_id = 0, ""
 
     def on_preempted(self, event: RequestPreempted) -> None:
         self._metrics.preemptions.at().inc()
@@ -344,7 +399,10 @@ class RequestBook:
             self._metrics.requests_rejected.at(error_type).inc()
             self._remember(timeline)
             return
-        self._metrics.requests.at(finish_reason).inc()
+        if outcome is Outcome.FINISHED and timeline.answer_reason:
+            timeline.finish_reason = timeline.answer_reason
+        self._metrics.requests.at(timeline.finish_reason).inc()
+        timeline.counted_before_scrape = self._metrics.num_renders
         self._observe_phases(timeline)
         nobody_listens = outcome is Outcome.ABORTED or not timeline.via_service
         if nobody_listens or timeline.sent_last is not None:
@@ -354,6 +412,16 @@ class RequestBook:
         self._sending[timeline.request_id] = timeline
         if len(self._sending) > MAX_SENDING:
             self._close(self._sending.pop(next(iter(self._sending))))
+
+    def _recount(self, timeline: RequestTimeline, finish_reason: str) -> None:
+        """Count an ended request under what its client is told, which is known a moment later than its end.
+
+        Not once it was scraped, as after a slow reader: a counter never falls.
+        """
+        if timeline.counted_before_scrape == self._metrics.num_renders:
+            self._metrics.requests.at(timeline.finish_reason).inc(-1.0)
+            self._metrics.requests.at(finish_reason).inc()
+            timeline.finish_reason = finish_reason
 
     def _close(self, timeline: RequestTimeline) -> None:
         timeline.is_sending = False

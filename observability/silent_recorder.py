@@ -29,7 +29,9 @@ class SilentRecorder(Recorder):
     def request_encoded(self, request_id: str, t: float) -> None:
         """Drop it."""
 
-    def answer_taken(self, request_id: str, start: float, end: float, *, detokenize_s: float = 0.0) -> None:
+    def answer_taken(
+        self, request_id: str, start: float, end: float, *, detokenize_s: float = 0.0, finish_reason: str = ""
+    ) -> None:
         """Drop it."""
 
     def send_blocked(self, request_ids: Iterable[str], start: float, end: float) -> None:

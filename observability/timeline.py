@@ -149,6 +149,8 @@ class RequestTimeline:
         detokenize_s: all the time that this took, over all its tokens.
         blocked: writes of its answer that a slow reader held up.
         share: its time in the engine by cause; None until the engine has taken note of it.
+        answer_reason: the finish reason that its client is told, where the service says one.
+        counted_before_scrape: expositions of the metrics before its end was counted in them.
         is_sending: the engine is done with it, its last byte is still to be sent.
         lookup: what was found in the prefix cache; None until it was looked up.
     """
@@ -188,6 +190,8 @@ class RequestTimeline:
     finish_reason: str = ""
     error_type: str = ""
     message: str = ""
+    answer_reason: str = ""
+    counted_before_scrape: int = 0
     is_sending: bool = False
     _preempted: set[int] = field(default_factory=set)
 
@@ -265,6 +269,11 @@ class RequestTimeline:
         if self.first_scheduled is not None:
             return RequestState.RUNNING
         return RequestState.OPENED
+
+    @property
+    def is_in_inbox(self) -> bool:
+        """Whether it was sent to the engine, which has not taken note of it."""
+        return self.encoded is not None and not self.in_engine and self.outcome is None
 
     @property
     def num_output_tokens(self) -> int:

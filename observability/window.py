@@ -3,6 +3,8 @@
 from collections import deque
 from dataclasses import dataclass, field
 
+import msgspec
+
 from observability.sketch import Sketch
 
 
@@ -41,8 +43,7 @@ class Second:
     sliding: "Sliding | None" = None
 
 
-@dataclass(frozen=True, slots=True)
-class Gauges:
+class Gauges(msgspec.Struct, frozen=True, gc=False):
     """The state of the engine at one moment; `blocked_on` is what the head of the queue waits for."""
 
     running: int = 0

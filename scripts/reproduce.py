@@ -122,11 +122,55 @@ def render_quality(record: Record) -> str:
     return "\n".join(lines) + "\n"
 
 
+def render_overhead(record: Record) -> str:
+    """What the instruments cost: ratios with their intervals, and processor times a token."""
+
+    def interval(ratio: Record) -> str:
+        return f"{ratio['median']:.4f} ({ratio['low']:.4f} to {ratio['high']:.4f})"
+
+    service, engine, rest = record["service_us_per_token"], record["engine_us_per_token"], record["resting_share"]
+    machine = record["machine"]
+    throughput = f"{record['on_tokens_per_s']} | {record['off_tokens_per_s']} | {interval(record['throughput_ratio'])}"
+    conditions = (
+        f"{record['pairs']} pairs of bursts of {record['streams']} streams, {record['prompt_tokens']} prompt tokens "
+        f"and {record['new_tokens']} new ones each, outputs equal; {record['viewers']} viewer of the live feed, "
+        f"{record['scrapes']} scrapes. The server whose turn it isn't uses {rest['on']:.1%} and {rest['off']:.1%} of a "
+        f"core. The recorder alone takes {record['recorder_us_per_step']} µs a step, with warm caches. "
+        f"{record['model']}, {machine['cpu']}, {machine['cores']} cores, commit {machine['commit']}."
+    )
+    lines = [
+        "| | all instruments on | all off | on / off (95 % interval) |",
+        "|---|---|---|---|",
+        f"| output tokens/s | {throughput} |",
+        f"| processor time of the service, µs a token | {service['on']} | {service['off']} | |",
+        f"| processor time of the engine, µs a token | {engine['on']} | {engine['off']} | |",
+        f"| both | | | {interval(record['cpu_per_token_ratio'])} |",
+    ]
+    return "\n".join([*lines, "", conditions]) + "\n"
+
+
+def render_service_cost(record: Record) -> str:
+    """What the service's process costs a streamed token and a request, at each pace."""
+    lines = [
+        "| streams | a token each every | tokens/s | chunks/s | service, µs a token | µs a request |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {cell['streams']} | {cell['step_ms']:g} ms | {cell['tokens_per_s']:.0f} | {cell['chunks_per_s']:.0f} | "
+        f"{cell['service_us']:.1f} | {cell['request_us']:.0f} |"
+        for cell in record["cells"]
+    ]
+    machine = record["machine"]
+    return "\n".join([*lines, "", f"{machine['cpu']}, {machine['cores']} cores, commit {machine['commit']}."]) + "\n"
+
+
 RENDERERS: dict[str, Callable[[Record], str]] = {
     "batching": render_batching,
     "cpu_serving": render_serving,
     "cpu_serving_ratios": render_serving_ratios,
+    "instruments_overhead": render_overhead,
     "quality": render_quality,
+    "service_cost": render_service_cost,
 }
 
 

@@ -40,6 +40,15 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--prometheus-port", type=int, default=9190, help="of Prometheus")
     parser.add_argument("--model", default=DEFAULT_MODEL, help="catalogue name, .gguf file, directory or random:PRESET")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 ...")
+    parser.add_argument(
+        "--target",
+        action="append",
+        metavar="NAME=URL",
+        help="another server for the dashboard's Playground and Load tab",
+    )
+    parser.add_argument(
+        "--target-key", action="append", metavar="NAME=VARIABLE", help="variable with a target's API key"
+    )
     parser.add_argument("--no-dashboard", action="store_true", help="leave the dashboard out")
     parser.add_argument("--no-prometheus", action="store_true", help="leave Prometheus out")
     parser.add_argument("--open", action="store_true", help="open the dashboard in a browser")
@@ -125,6 +134,9 @@ def build_stack(args: argparse.Namespace, artifacts: Path) -> tuple[list[Child],
         command += ["--service-url", urls["service"]]
         keys = key_file(args.engine_flags)
         command += ["--api-key-file", keys] if keys else []
+        command += ["--state-dir", str(artifacts / "loads")]
+        command += [f"--target={each}" for each in args.target or ()]
+        command += [f"--target-key={each}" for each in args.target_key or ()]
         children.append(
             Child("dashboard", command, f"{urls['dashboard']}/healthz", logs / "dashboard.log", required=False)
         )

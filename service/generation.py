@@ -68,19 +68,25 @@ class Usage:
 class _Choice:
     """A choice that is not over yet, or the count of one that is."""
 
-    __slots__ = ("assembler", "finished", "index", "num_tokens")
+    __slots__ = ("assembler", "finish_reason", "finished", "index", "num_tokens")
 
     def __init__(self, index: int, assembler: TextAssembler) -> None:
         self.index = index
         self.assembler = assembler
         self.num_tokens = 0
+        self.finish_reason = ""
         self.finished = False
 
 
 class AnswerTaken(Protocol):
-    """Told once of each request whose last outputs were turned into text, from `start` to `end` (monotonic seconds)."""
+    """Told once of each request whose last outputs were turned into text, from `start` to `end` (monotonic seconds).
 
-    def __call__(self, request_id: str, start: float, end: float, *, detokenize_s: float) -> None: ...
+    `finish_reason` is what its client is told: `length` if any choice ran into it, else `stop`; "" if it broke off.
+    """
+
+    def __call__(
+        self, request_id: str, start: float, end: float, *, detokenize_s: float, finish_reason: str
+    ) -> None: ...
 
 
 class Generation:
@@ -206,12 +212,15 @@ class Generation:
         try:
             deltas = [self._take(choices[o.index], o) for o in outputs if not choices[o.index].finished]
         except PellucidError:
-            self._on_taken(request_id, start, self._now(), detokenize_s=self._detokenize_s[request_id])
+            spent_s = self._detokenize_s[request_id]
+            self._on_taken(request_id, start, self._now(), detokenize_s=spent_s, finish_reason="")
             raise
         end = self._now()
         self._detokenize_s[request_id] += end - start
         if self._num_open < num_open and all(choice.finished for choice in choices):
-            self._on_taken(request_id, start, end, detokenize_s=self._detokenize_s[request_id])
+            reason = "length" if any(choice.finish_reason == "length" for choice in choices) else "stop"
+            spent_s = self._detokenize_s[request_id]
+            self._on_taken(request_id, start, end, detokenize_s=spent_s, finish_reason=reason)
         return deltas
 
     def _take(self, choice: _Choice, output: ChoiceOutput) -> Delta:
@@ -240,6 +249,7 @@ class Generation:
                 stop_reason = output.stop_token_id
         if reason:
             choice.finished = True
+            choice.finish_reason = reason
             self._num_open -= 1
         return Delta(
             request_id=output.request_id,

@@ -11,11 +11,13 @@ import os
 import secrets
 import signal
 import socket
+from pathlib import Path
 
 from engine.client import AsyncEngine
 from engine.clock import Clock, SystemClock
 from engine.config import EngineConfig
 from engine.errors import EngineUnavailableError
+from engine.garbage import settle_garbage_collector
 from engine.launch import Launcher, launch_process
 from engine.model.catalog import CATALOG
 from engine.model.load import load_model
@@ -37,6 +39,7 @@ from service.prompts import PromptEncoder
 from service.served_models import ServedModels
 from service.services import Services, make_recordings
 from service.settings import ServiceSettings
+from service.trace_dir import check_trace_dir
 from service.version import VERSION
 
 SEED_BITS = 63
@@ -58,6 +61,8 @@ def serve(config: EngineConfig, settings: ServiceSettings, *, launcher: Launcher
         OSError: the address can't be listened on.
     """
     clock = SystemClock()
+    if settings.trace_dir:
+        check_trace_dir(Path(settings.trace_dir).expanduser())
     model = load_model(config.model)  # its header; the engine process opens it again for the weights
     tokenizer = build_tokenizer(model.tokenizer)
     prompts = PromptEncoder(
@@ -179,6 +184,7 @@ class _Service:
             return
         finally:
             waiting.cancel()
+        settle_garbage_collector()
         log.info(
             "ready after %.1f s: %s, %.1fM parameters, %s %s on %s, %d KV blocks of %d tokens",
             info.load_s, self._models.names[0], info.num_parameters / 1e6, info.executor, info.dtype, info.device,

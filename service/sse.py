@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from engine.clock import Clock
 from service.disconnect import wait_for_disconnect
+from service.middleware.body_send import body_send
 
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
@@ -93,7 +94,7 @@ class EventStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with aclosing(self._frames):
             await send({"type": "http.response.start", "status": 200, "headers": self._headers})
-            writer = asyncio.create_task(self._write(send))
+            writer = asyncio.create_task(self._write(send, body_send(scope, send)))
             watcher = asyncio.create_task(wait_for_disconnect(receive))
             keeper = asyncio.create_task(self._break_silence(send))
             tasks = (writer, watcher, keeper)
@@ -107,11 +108,11 @@ class EventStream:
                 if not task.cancelled():
                     raise_unless_gone(task.exception())
 
-    async def _write(self, send: Send) -> None:
+    async def _write(self, send: Send, send_body: Send) -> None:
         async for frame in self._frames:
             self._is_sending = True
             begun = self._clock.now()
-            await send({"type": "http.response.body", "body": frame, "more_body": True})
+            await send_body({"type": "http.response.body", "body": frame, "more_body": True})
             self._is_sending = False
             self._last_write = self._last_frame = self._clock.now()
             if self._transfer is not None:

@@ -12,6 +12,7 @@ Form = Mapping[str, Any]
 _STYLES = {"decode": "green", "prefill": "cyan", "queue": "yellow", "preempted": "red", "send": "magenta"}
 BAR_CELLS = 30
 ID_CELLS = 12
+NOTE_CELLS = 14
 
 
 def screen(stats: Form, requests: Form, *, num_rows: int) -> RenderableType:
@@ -67,7 +68,7 @@ def _table(requests: Form, num_rows: int) -> Table:
     table.add_column("now", no_wrap=True, width=9)
     for name, width in (("age", 5), ("prompt", 6), ("hit", 5), ("out", 5), ("queue", 5), ("prefl", 5), ("dec", 5)):
         table.add_column(name, justify="right", no_wrap=True, width=width)
-    table.add_column("waits for/end", no_wrap=True, width=14)
+    table.add_column("waits for/end", min_width=NOTE_CELLS, overflow="fold")  # a long one goes on in the next line
     for row in [*requests["in_flight"], *requests["recent"]][:num_rows]:
         table.add_row(*_cells(row))
     return table

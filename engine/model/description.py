@@ -9,6 +9,7 @@ from engine.model.spec import DecoderSpec
 from engine.model.tokenizer_source import ByteTokenizerSource, GgufTokenizerSource, HuggingFaceTokenizerSource
 
 _BYTES_OF_DTYPE = {"float32": 4, "bfloat16": 2}
+_BYTES_OF_KV_DTYPE = {**_BYTES_OF_DTYPE, "float16": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def describe(model: LoadedModel) -> ModelDescription:
         num_parameters=total,
         encodings=shares,
         weight_bytes={"stored": num_bytes.total()} | {dtype: total * size for dtype, size in _BYTES_OF_DTYPE.items()},
-        kv_bytes_per_token={dtype: kv_numbers * size for dtype, size in _BYTES_OF_DTYPE.items()},
+        kv_bytes_per_token={dtype: kv_numbers * size for dtype, size in _BYTES_OF_KV_DTYPE.items()},
         tokenizer_kind=_kind(source),
         chat_template=source.chat_template,
     )

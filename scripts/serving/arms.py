@@ -153,8 +153,17 @@ class HttpArm(ABC):
     def run(self, shape: LoopShape, prompts: Iterable[list[int]], workload: Workload) -> tuple[LoadRun, CellUsage]:
         assert self._process is not None, "not started"
         before = self._process.begin_cell()
-        run = asyncio.run(run_closed_loop(self.client(workload).run, prompts, shape))
-        return run, self._process.end_cell(before)
+        return self.run_loop(shape, prompts, workload), self._process.end_cell(before)
+
+    def run_loop(self, shape: LoopShape, prompts: Iterable[list[int]], workload: Workload) -> LoadRun:
+        """Run a loop without looking at what it used."""
+        return asyncio.run(run_closed_loop(self.client(workload).run, prompts, shape))
+
+    @property
+    def pids(self) -> list[int]:
+        """Its process, then that one's children."""
+        assert self._process is not None, "not started"
+        return process_tree(self._process.popen.pid)
 
     def stop(self) -> None:
         if self._process is not None:

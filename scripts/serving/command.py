@@ -26,12 +26,16 @@ from scripts.serving.verification import OutputsDifferError
 from scripts.serving.workloads import WORKLOADS, Workload
 
 TEXT_CHARACTERS = 2_000_000
+PEER_FLAGS = ("--llama-server", "--openvino-python", "or --vllm-python with --vllm-model")
 VLLM_ENVIRONMENT = ("VLLM_TARGET_DEVICE=cpu", "VLLM_CPU_KVCACHE_SPACE=2", "VLLM_CPU_OMP_THREADS_BIND=0-1")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Compare, print, write the record; 1 when an output is wrong, 2 for bad usage."""
     args = _arguments(arguments)
+    if not (args.llama_server or args.openvino_python or (args.vllm_python and args.vllm_model)):
+        print(f"bench: no peer to compare with: give {', '.join(PEER_FLAGS)}", file=sys.stderr)
+        return 2
     console = Console(stderr=args.json == "-")
     machine = fingerprint(threads=args.threads)
     model = load_model(args.model)

@@ -25,7 +25,7 @@ from engine.model.load import load_model
 from engine.text.tokenizer import build_tokenizer
 from loadtest.corpus import docstrings
 from loadtest.machine import fingerprint
-from loadtest.process_usage import cpu_s, process_tree
+from loadtest.process_usage import cpu_s
 from loadtest.prompts import PromptSource
 from loadtest.request_record import RequestRecord
 from scripts.serving.arms import PellucidArm
@@ -72,12 +72,6 @@ class ScriptedArm(PellucidArm):
     def command(self, workload: Workload, port: int) -> list[str]:
         ordinary = super().command(workload, port)
         return [*SERVER, *ordinary[ordinary.index("serve") + 1 :]]
-
-    @property
-    def pids(self) -> list[int]:
-        """The service's process, then its engine's."""
-        assert self._process is not None, "not started"
-        return process_tree(self._process.popen.pid)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -156,7 +156,12 @@ def _info_table(description: ModelDescription, tokenizer: Tokenizer) -> Table:
     traits = [name for name, on in (("QKV biases", spec.qkv_bias), ("Q and K norms", spec.qk_norm)) if on] + [
         "tied head" if spec.tie_word_embeddings else "own head"
     ]
-    kv = description.kv_bytes_per_token["float32"]
+    per_token = description.kv_bytes_per_token
+    at_full_context = _size(per_token["float16"] * spec.max_position_embeddings)
+    kv = (
+        f"{per_token['float16']:,} bytes per token, {at_full_context} at full context (16 bits, as the native executor "
+        f"keeps it); {per_token['float32']:,} bytes in float32"
+    )
     table = Table(title=description.name, show_header=False)
     for name, text in (
         ("file", description.path or "none (seeded random weights)"),
@@ -169,7 +174,7 @@ def _info_table(description: ModelDescription, tokenizer: Tokenizer) -> Table:
             for share in description.encodings
         ),
         ("weights in memory", ", ".join(f"{name} {_size(size)}" for name, size in description.weight_bytes.items())),
-        ("KV cache", f"{kv:,} bytes per token, {_size(kv * spec.max_position_embeddings)} at full context (float32)"),
+        ("KV cache", kv),
         ("tokenizer", f"{tokenizer.description}; {tokenizer.vocab_size:,} tokens"),
         ("special tokens", f"BOS {tokenizer.bos_token_id}, ends {sorted(tokenizer.eos_token_ids)}"),
         ("BOS added to raw prompts", "yes" if tokenizer.adds_bos else "no"),

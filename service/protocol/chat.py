@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from service.protocol.fields import GenerationFields, WireModel
+from service.protocol.fields import MAX_INTEGER, GenerationFields, WireModel
 
 
 class TextPart(WireModel):
@@ -52,7 +52,7 @@ class ChatRequest(GenerationFields):
 
     messages: list[ChatMessage] = Field(min_length=1)
     logprobs: bool = False
-    top_logprobs: int | None = Field(default=None, ge=0)
+    top_logprobs: int | None = Field(default=None, ge=0, le=MAX_INTEGER)
     echo: bool = False
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False

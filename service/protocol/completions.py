@@ -1,15 +1,15 @@
 """The body of `POST /v1/completions`."""
 
-from service.protocol.fields import GenerationFields
+from service.protocol.fields import GenerationFields, Integer
 
 
 class CompletionRequest(GenerationFields):
     """A completion request after its shape was checked; `logprobs` counts alternatives, as the old API does."""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
-    logprobs: int | None = None
+    prompt: str | list[str] | list[Integer] | list[list[Integer]]
+    logprobs: Integer | None = None
     echo: bool = False
-    best_of: int | None = None
+    best_of: Integer | None = None
     add_special_tokens: bool = True
 
     @property

@@ -1,8 +1,14 @@
 """The request fields that both generating routes share, as they stand in the JSON body."""
 
+from typing import Annotated
+
 from pydantic import BaseModel, ConfigDict, Field
 
 MAX_SALT_CHARS = 1024
+
+MAX_INTEGER = 2**63 - 1
+Integer = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)]
+"""What every integer of a body is that has no narrower range: it travels to the engine in 64 bits."""
 
 
 class WireModel(BaseModel):
@@ -24,25 +30,25 @@ class GenerationFields(WireModel):
     model: str | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
-    n: int = Field(default=1, ge=1)
-    max_tokens: int | None = Field(default=None, ge=1)
-    max_completion_tokens: int | None = Field(default=None, ge=1)
-    min_tokens: int = Field(default=0, ge=0)
+    n: int = Field(default=1, ge=1, le=MAX_INTEGER)
+    max_tokens: int | None = Field(default=None, ge=1, le=MAX_INTEGER)
+    max_completion_tokens: int | None = Field(default=None, ge=1, le=MAX_INTEGER)
+    min_tokens: int = Field(default=0, ge=0, le=MAX_INTEGER)
     temperature: float | None = None
     top_p: float | None = None
-    top_k: int | None = None
+    top_k: Integer | None = None
     min_p: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
-    seed: int | None = None
+    seed: Integer | None = None
     stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    stop_token_ids: list[Integer] | None = None
     ignore_eos: bool = False
     logit_bias: dict[str, float] | None = None
-    allowed_token_ids: list[int] | None = None
+    allowed_token_ids: list[Integer] | None = None
     bad_words: list[str] | None = None
-    prompt_logprobs: int | None = None
+    prompt_logprobs: Integer | None = None
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
     return_token_ids: bool = False

@@ -28,7 +28,7 @@ from service.sse import EventStream, Silence
 DEFAULT_EVENTS: Final = 1_000
 MAX_EVENTS: Final = 10_000
 MAX_INTERVAL_MS: Final = 10_000
-DEFAULT_INTERVAL_MS: Final = 50
+DEFAULT_INTERVAL_MS: Final = 250  # each word costs the core that serves as much as two steps' events
 CATCH_UP_EVENTS: Final = 4_096  # taken in at a time before other work gets its turn: about a millisecond
 CHUNK_EVENTS: Final = 2_048
 

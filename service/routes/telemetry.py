@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from observability.cache_explanation import DivergenceText
 from service.config_view import config_answer
-from service.errors import NotFoundError, clip
+from service.errors import ConflictError, NotFoundError, clip
 from service.json_response import json_response
 from service.query import query_number
 from service.services import Services
@@ -64,8 +64,10 @@ class TelemetryRoutes:
 
     async def cancel(self, request: Request) -> Response:
         """End a request in flight; its client gets an error that says so."""
-        request_id = request.path_params["request_id"]
-        if not self._services.engine.abort(request_id, "cancelled"):
+        services, request_id = self._services, request.path_params["request_id"]
+        if not services.engine.abort(request_id, "cancelled"):
+            if services.engine.is_in_flight(request_id):
+                raise ConflictError(f"the request {clip(request_id)} is being cancelled already")
             raise _unknown(request_id)
         return json_response({"request_id": request_id, "status": "cancelling"}, status=202)
 

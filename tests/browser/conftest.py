@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -16,6 +17,7 @@ from dashboard.server import create_app
 from tests.support.loopback import serving
 from tests.support.stub_service import Stub
 
+REDRAWN = (StaleElementReferenceException,)  # looked up, and replaced before it was read
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMEDRIVER = shutil.which("chromedriver")
 FLAGS = (
@@ -89,10 +91,13 @@ class Page:
 
     def wait(self, condition: object, message: str, seconds: float = 10.0) -> None:
         """Wait until `condition()` holds."""
-        WebDriverWait(self.browser, seconds, poll_frequency=0.05).until(lambda _: condition(), message)  # type: ignore[operator]
+        WebDriverWait(self.browser, seconds, poll_frequency=0.05, ignored_exceptions=REDRAWN).until(
+            lambda _: condition(),  # type: ignore[operator]
+            message,
+        )
 
-    def wait_text(self, selector: str, wanted: str) -> None:
-        self.wait(lambda: wanted in self.text(selector), f"{selector} never said {wanted!r}")
+    def wait_text(self, selector: str, wanted: str, seconds: float = 10.0) -> None:
+        self.wait(lambda: wanted in self.text(selector), f"{selector} never said {wanted!r}", seconds)
 
     def console(self) -> list[str]:
         return [entry["message"] for entry in self.browser.get_log("browser")]  # type: ignore[no-untyped-call]

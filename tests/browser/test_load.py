@@ -152,3 +152,19 @@ def test_form_that_is_wrong_says_why(page: Page) -> None:
     start(page)
     page.wait_text("#load-problem", "one of `duration_s` and `num_requests` must be greater than 0")
     assert states(page) == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light")])
+def test_load_fits_its_width_and_axe_finds_nothing(page: Page, width: int, scheme: str, tmp_path: Path) -> None:
+    page.emulate(width=width, scheme=scheme)
+    opened(
+        page, kind="sweep", levels="1, 2, 4", duration_s="0.4", warm_up_s="0", output_a="3", other="other", rounds="1"
+    )
+    page.run("document.querySelector('#load-form details').open = true")
+    start(page)
+    page.wait(lambda: states(page) == ["done"], "the sweep never ended", 20.0)
+    page.wait(lambda: page.all("svg.sweep"), "there is no curve")
+    assert page.violations() == []
+    overflow = page.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert overflow == 0
+    page.browser.save_screenshot(str(tmp_path / "load.png"))

@@ -1,6 +1,7 @@
 """The Playground in a real browser: markdown, branches, tokens, other servers, the race, and hostile answers."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from selenium.webdriver import Chrome
@@ -187,3 +188,27 @@ def test_hostile_model_output_is_inert(page: Page) -> None:
     assert isinstance(fetched, list)
     assert [name for name in fetched if not name.startswith(page.url)] == []
     assert page.console() == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_playground_fits_its_width_and_axe_finds_nothing(page: Page, width: int, scheme: str, tmp_path: Path) -> None:
+    page.emulate(width=width, scheme=scheme)
+    page.open("#playground")
+    page.wait(lambda: page.find("#want-tokens").is_displayed(), "the server's log probabilities are not offered")
+    page.run("document.querySelector('#want-tokens').click()")
+    ask(page, "markdown please")
+    press(page, "Regenerate")
+    page.wait_text(".assistant .branches", "2 / 2")
+    page.wait(lambda: page.all(".metrics"), "the second answer never ended")
+    page.run("document.querySelectorAll('#settings details').forEach((group) => { group.open = true; })")
+    assert page.violations() == []
+    press(page, "Tokens")
+    assert page.violations() == []
+    page.browser.save_screenshot(str(tmp_path / "chat.png"))
+    page.run("document.querySelector('[data-mode=race]').click()")
+    page.run("document.querySelector('#race-start').click()")
+    page.wait_text("#race-verdict", "8 requests together make")
+    assert page.violations() == []
+    overflow = page.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert overflow == 0
+    page.browser.save_screenshot(str(tmp_path / "race.png"))

@@ -57,6 +57,13 @@ function frame(now) {
 }
 requestAnimationFrame(frame);
 """
+SAVED = """
+window.saved = [];
+URL.createObjectURL = (blob) => {
+  blob.text().then((text) => window.saved.push([blob.type, text.slice(0, 400)]));
+  return "#replay";
+};
+"""
 DROP = """
 const files = new DataTransfer();
 files.items.add(new File([arguments[0]], arguments[1]));
@@ -91,6 +98,12 @@ def load(served: Served, num_requests: int, *, first: int = 0) -> list[str]:
         return list(pool.map(ask, range(first, first + num_requests)))
 
 
+def saved(page: Page) -> list[list[str]]:
+    files = page.run("return window.saved")
+    assert isinstance(files, list)
+    return files
+
+
 def jump(page: Page, kind: str) -> None:
     page.find(f"[data-jump={kind}]").click()
 
@@ -116,6 +129,13 @@ def test_recorded_trace_is_dropped_in_stepped_through_and_linked(browser: Chrome
         page.find("[data-part=lanes] canvas").send_keys("c")
         page.wait_text("[data-part=event] h4", "block copied")
         assert "Copy-on-write" in page.text("[data-part=event]")
+
+        page.run(SAVED)
+        page.find("#replay-png").click()
+        page.find("#replay-perfetto").click()
+        page.wait(lambda: len(saved(page)) == 2, "nothing was saved")
+        assert sorted(kind for kind, _ in saved(page)) == ["application/json", "image/png"]
+        assert any('"traceEvents":[' in text for _, text in saved(page))
 
         place = page.text("[data-part=place]")
         page.wait(lambda: "seq=" in browser.current_url, "the address never said where this is")
@@ -154,8 +174,16 @@ def test_exemplar_link_opens_the_first_step_of_its_request(browser: Chrome) -> N
         (request_id,) = detail["trace"]["request_ids"]
         page.open(f"#replay?trace_id={trace_id}")
         page.wait_text("[data-part=event] h4", "scheduled")
-        assert request_id in page.text("[data-part=event]")
-        assert request_id in page.text("[data-part=selected]")
+        page.wait_text("[data-part=event]", request_id)
+        page.wait_text("[data-part=selected]", request_id)
+        later = load(served, 1, first=9)[0]
+        page.wait(lambda: served.get(f"/telemetry/traces/{later}").status_code == 200, "the trace never came")
+        page.run(f"location.hash = '#replay?trace_id={later}'")
+        (other_id,) = served.get(f"/telemetry/traces/{later}").json()["trace"]["request_ids"]
+        page.wait_text("[data-part=selected]", other_id)
+        page.wait_text("[data-part=event] h4", "scheduled")
+        page.open("#replay?seq=5&life=gone")
+        page.wait_text("[data-part=failure]", "The engine was restarted since that link was made")
         page.open("#replay?trace_id=0af7651916cd43dd8448eb211c80319c")
         page.wait_text("[data-part=failure]", "doesn’t know trace 0af7651916cd43dd8448eb211c80319c")
 

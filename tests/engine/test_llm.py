@@ -1,6 +1,7 @@
 """LLM and the composition root over seeded random models: the whole engine in-process."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from engine.execution.kv_dtype import kv_bytes_per_token
 from engine.llm import LLM
 from engine.model.random_weights import PRESETS
 from engine.sampling_params import SamplingParams
+from tests.support import gguf_bytes
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
 
@@ -182,3 +184,13 @@ def test_cache_smaller_than_a_block_is_refused() -> None:
 def test_reference_executor_refuses_what_it_cannot_do(settings: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         LLM("random:tiny", num_kv_blocks=8, executor="reference", **settings)
+
+
+def test_engine_says_the_name_of_a_model_and_never_the_path_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "somebody's secret" / "tiny.gguf"
+    path.parent.mkdir()
+    path.write_bytes(gguf_bytes.tiny_llama().encode())
+    llm = LLM(str(path), num_kv_blocks=8, threads=1)
+    llm.generate([[1, 2, 3]], GREEDY)
+    assert isinstance(llm.events[0], EngineStarted)
+    assert llm.events[0].model == "tiny"

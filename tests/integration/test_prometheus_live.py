@@ -5,81 +5,27 @@ import os
 import re
 import shutil
 import signal
-import socket
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from observability.grafana.panels import ROWS
-from observability.prometheus_config import render_prometheus_config, rule_files
 from tests.support.http_calls import CHAT, chat, post
+from tests.support.prometheus_process import Prometheus
 from tests.support.promql import rules, selectors
-from tests.support.serve_process import ServeProcess
+from tests.support.serve_process import ServeProcess, engine_pid
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed"),
 ]
-SCRAPE_INTERVAL_S = 0.5
 RATE_WINDOW = "20s"
 TIMEOUT_S = 60.0
 PROMPT = "Tell me about the sea. " * 8
-
-
-class Prometheus:
-    """A running Prometheus; `url` is where its API answers."""
-
-    def __init__(self, folder: Path, *, service_url: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            address = f"127.0.0.1:{probe.getsockname()[1]}"
-        self.url = f"http://{address}"
-        self._client = httpx.Client(timeout=TIMEOUT_S)
-        quick = folder / "alerts.yml"  # the shipped alerts, told to fire at the next evaluation
-        quick.write_text(re.sub(r"for: \w+", "for: 500ms", rule_files()[1].read_text()))
-        config = folder / "prometheus.yml"
-        config.write_text(
-            render_prometheus_config(
-                service_address=service_url.removeprefix("http://"),
-                scrape_interval_s=SCRAPE_INTERVAL_S,
-                rules=[rule_files()[0], quick],
-            )
-        )
-        command = ["prometheus", f"--config.file={config}", f"--web.listen-address={address}"]
-        command += [f"--storage.tsdb.path={folder / 'data'}", "--enable-feature=exemplar-storage"]
-        with (folder / "prometheus.log").open("w") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        self.wait_for("it answers", lambda: _answers(f"{self.url}/-/ready"))
-
-    def get(self, path: str, **parameters: str) -> Any:
-        response = self._client.get(f"{self.url}/api/v1/{path}", params=parameters)
-        assert response.status_code == 200, response.text
-        return response.json()["data"]
-
-    def samples(self, expr: str) -> list[Any]:
-        result: list[Any] = self.get("query", query=expr)["result"]
-        return result
-
-    def firing(self) -> set[str]:
-        return {alert["labels"]["alertname"] for alert in self.get("alerts")["alerts"] if alert["state"] == "firing"}
-
-    def wait_for(self, what: str, holds: Callable[[], bool]) -> None:
-        pause = threading.Event()
-        deadline = time.monotonic() + TIMEOUT_S
-        while not holds():
-            assert time.monotonic() < deadline, f"never: {what}"
-            pause.wait(0.1)
-
-    def close(self) -> None:
-        self._client.close()
-        self._process.terminate()
-        self._process.wait(TIMEOUT_S)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +42,8 @@ def served() -> Iterator[ServeProcess]:
 @pytest.fixture(scope="module")
 def prometheus(served: ServeProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Prometheus after some seconds of mixed load: streams and not, shared prefixes, refusals, preemptions."""
-    running = Prometheus(tmp_path_factory.mktemp("prometheus"), service_url=served.url)
+    folder = tmp_path_factory.mktemp("prometheus")
+    running = Prometheus(folder, service_url=served.url, altered=lambda text: re.sub(r"for: \w+", "for: 500ms", text))
     try:
         with _Load(served.url):
             running.wait_for("some scrapes under load", lambda: _num_scrapes(running) >= 8)
@@ -131,13 +78,6 @@ class _Load:
         for running in self._running:
             running.result(TIMEOUT_S)
         self._pool.shutdown()
-
-
-def _answers(url: str) -> bool:
-    try:
-        return httpx.get(url, timeout=TIMEOUT_S).status_code == 200
-    except httpx.HTTPError:
-        return False
 
 
 def _num_scrapes(prometheus: Prometheus) -> int:
@@ -204,16 +144,8 @@ def test_killed_engine_raises_its_alerts_and_clears_them_when_it_is_back(
     prometheus: Prometheus, served: ServeProcess
 ) -> None:
     for _ in range(2):
-        os.kill(_engine_pid(served), signal.SIGKILL)
+        os.kill(engine_pid(served), signal.SIGKILL)
         prometheus.wait_for("engine down", lambda: "PellucidEngineDown" in prometheus.firing())
         served.wait_ready()
     prometheus.wait_for("restarts seen", lambda: "PellucidEngineRestarting" in prometheus.firing())
     prometheus.wait_for("engine up again", lambda: "PellucidEngineDown" not in prometheus.firing())
-
-
-def _engine_pid(served: ServeProcess) -> int:
-    """Return the child of the service that runs the engine."""
-    children = Path(f"/proc/{served.process.pid}/task/{served.process.pid}/children").read_text().split()
-    engines = [int(pid) for pid in children if b"engine" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    assert len(engines) == 1, children
-    return engines[0]

@@ -3,10 +3,12 @@
 import re
 
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from observability.instruments import Counter, Histogram, HistogramSeries, Label
+from observability.exposition import Exposition
+from observability.instruments import Counter, Histogram, HistogramSeries, Info, Label
 from observability.metrics import Metrics
 from tests.support.event_script import Script
 
@@ -146,3 +148,19 @@ def test_newest_exemplar_of_a_bucket_wins() -> None:
     series.observe(0.6, trace_id="b", wall=2.0)
     series.observe(0.7)
     assert series.exemplars == {0: ("b", 0.6, 2.0)}
+
+
+def test_scrape_writes_anew_only_the_series_that_changed() -> None:
+    metrics = Metrics()
+    exposition = Exposition(generate_latest)
+    first = exposition.body(metrics.instruments())
+    num_infos = sum(isinstance(each, Info) for each in metrics.instruments())
+    before = exposition.num_encoded
+    assert exposition.body(metrics.instruments()) == first
+    assert exposition.num_encoded - before == num_infos
+    metrics.requests.at("stop").inc()
+    metrics.itl.at().observe(0.01)
+    before = exposition.num_encoded
+    second = exposition.body(metrics.instruments())
+    assert exposition.num_encoded - before == num_infos + 2
+    assert second == Exposition(generate_latest).body(metrics.instruments())

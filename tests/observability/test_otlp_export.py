@@ -114,10 +114,11 @@ def test_three_server_metrics_arrive_with_the_conventions_bounds(receiver: OtlpR
     assert receiver.metrics["gen_ai.server.request.duration"].unit == "s"
 
 
+@pytest.mark.parametrize("status", [302, 307, 400])
 def test_collector_that_rejects_spans_is_said_once_and_each_span_counted(
-    receiver: OtlpReceiver, caplog: pytest.LogCaptureFixture
+    receiver: OtlpReceiver, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
-    receiver.status = 400
+    receiver.status = status
     script = script_to(receiver.endpoint, OTEL_METRICS_EXPORTER="none")
     with caplog.at_level(logging.INFO, logger="pellucid.tracing"):
         for i in range(3):

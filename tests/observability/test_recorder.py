@@ -384,3 +384,32 @@ def test_opening_a_request_twice_is_refused(script: Script) -> None:
     script.open("a")
     with pytest.raises(ValueError, match="was opened before"):
         script.open("a")
+
+
+def test_requests_in_the_inbox_of_an_engine_that_hangs_wait_for_the_next_step(script: Script) -> None:
+    for request_id in ("a", "b"):
+        script.open(request_id)
+        script.recorder.request_encoded(request_id, script.t)
+    script.at(script.t + 3.0)
+    samples, gauges = script.scrape(), script.recorder.stats()["gauges"]
+    assert samples['pellucid_requests_waiting{reason="next_step"}'] == 2
+    assert samples["pellucid_requests_running"] == 0
+    assert samples["pellucid_oldest_waiting_seconds"] == 3.0
+    assert (gauges["waiting"], gauges["blocked_on"]) == (2, "next_step")
+    script.arrive("a")
+    script.schedule("a")
+    samples = script.scrape()
+    assert samples['pellucid_requests_waiting{reason="next_step"}'] == 1
+    assert samples["pellucid_requests_running"] == 1
+
+
+def test_end_that_was_scraped_is_not_counted_anew_when_its_client_is_told_otherwise(script: Script) -> None:
+    script.open("a")
+    script.arrive("a")
+    script.tokens("a")
+    script.finish("a", reason="length")
+    assert script.scrape()['pellucid_requests_total{finish_reason="length"}'] == 1
+    script.recorder.answer_taken("a", script.t, script.t, finish_reason="stop")
+    samples = script.scrape()
+    assert samples['pellucid_requests_total{finish_reason="length"}'] == 1
+    assert samples['pellucid_requests_total{finish_reason="stop"}'] == 0

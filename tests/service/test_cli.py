@@ -61,6 +61,7 @@ def test_serve_of_a_bad_model_is_one_line_and_exit_code_two(
         ["--block-size", "0"],
         ["--api-key-file", "/nonexistent/keys"],
         ["--kv-cache-bytes", "lots"],
+        ["--trace-dir", "/proc/nowhere"],
         ["--log-level", "loud"],
     ],
     ids=" ".join,

@@ -78,11 +78,13 @@ def test_cancelled_request_ends_its_stream_with_an_error_and_counts_as_aborted(p
             assert gate.waiting.wait(10)
             request_id = answer.response.headers["x-request-id"]
             assert served.post(f"/telemetry/requests/{request_id}/cancel").status_code == 202
+            twice = served.post(f"/telemetry/requests/{request_id}/cancel")
             gate.open()
             payloads = answer.rest()
         again = served.post(f"/telemetry/requests/{request_id}/cancel")
         assert served.stats()["counters"]["requests_aborted"] == 1
     assert payloads[-1]["error"]["type"] == "request_cancelled"
     assert finish_reasons(payloads[:-1]) == {}
+    assert (twice.status_code, error_of(twice)["type"]) == (409, "conflict_error")
     assert again.status_code == 404
     assert error_of(again)["type"] == "not_found_error"

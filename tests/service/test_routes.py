@@ -264,3 +264,21 @@ def test_counters_balance_over_every_kind_of_end() -> None:
     assert counters["requests_finished"] == 4
     assert counters["requests_rejected"] == 3
     assert counters["requests_received"] == 7
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("max_tokens", 2**64),
+        ("top_k", 10**30),
+        ("seed", 2**63),
+        ("stop_token_ids", [1, 2**70]),
+        ("min_tokens", 2**65),
+        ("logprobs", -(2**64)),
+        ("prompt", [2**80]),
+    ],
+)
+def test_integer_that_takes_more_than_64_bits_is_refused_by_name(served: Served, field: str, value: Any) -> None:
+    response = post(served.url, COMPLETIONS, {**completion(), field: value})
+    assert response.status_code == 400
+    assert error_of(response)["param"].startswith(field)

@@ -244,3 +244,23 @@ def test_first_token_counts_as_sent_only_with_the_text_that_shows_it() -> None:
         gate.open()
         assert texts(answer.rest()) == {0: "🫠"}
         assert served.call(sent_first) is not None
+
+
+@ROUTES
+@pytest.mark.parametrize("streamed", [True, False])
+def test_stop_string_of_the_last_token_counts_as_the_client_is_told(
+    path: str, body: dict[str, Any], streamed: bool
+) -> None:
+    with serve(script=emits(b"abXY")) as served:
+        asked = {**body, "stop": "XY", "max_tokens": 4}
+        if streamed:
+            reasons = finish_reasons(stream(served.url, path, asked))
+        else:
+            reasons = {0: [post(served.url, path, asked).json()["choices"][0]["finish_reason"]]}
+        served.until(lambda: served.services.recorder.requests()["recent"] != [])
+        counted = served.get("/metrics").text
+        shown = served.services.recorder.requests()["recent"][0]["finish_reason"]
+    assert reasons == {0: ["stop"]}
+    assert shown == "stop"
+    assert 'pellucid_requests_total{finish_reason="stop"} 1.0' in counted
+    assert 'pellucid_requests_total{finish_reason="length"} 0.0' in counted

@@ -73,3 +73,11 @@ class ServeProcess:
         self.wait()
         assert self.process.stderr is not None
         self.process.stderr.close()
+
+
+def engine_pid(served: ServeProcess) -> int:
+    """Return the child of the service that runs the engine."""
+    children = Path(f"/proc/{served.process.pid}/task/{served.process.pid}/children").read_text().split()
+    engines = [int(pid) for pid in children if b"engine" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert len(engines) == 1, children
+    return engines[0]

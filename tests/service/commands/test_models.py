@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 import json
+import re
 import zipfile
 from collections.abc import Callable
 from functools import partial
@@ -101,7 +102,7 @@ def test_models_info_of_a_file_json_has_architecture_quantisation_tokenizer_and_
     assert (info["name"], info["path"], info["spec"]["architecture"]) == ("m", str(path), "llama")
     assert info["encodings"][0]["encoding"] == "F32"
     assert info["weight_bytes"]["stored"] == info["num_parameters"] * 4
-    assert info["kv_bytes_per_token"]["float32"] == 32
+    assert info["kv_bytes_per_token"] == {"float32": 32, "bfloat16": 16, "float16": 16}
     assert info["chat_template"] == "{{ messages }}"
     assert (info["tokenizer"]["vocab_size"], info["tokenizer"]["bos_id"], info["tokenizer"]["adds_bos"]) == (
         12,
@@ -119,6 +120,7 @@ def test_models_info_prints_a_table_for_people(name: str, capsys: Output) -> Non
     out = capsys.readouterr().out
     for word in ("architecture", "parameters", "F32", "KV cache", "tokenizer", "chat template"):
         assert word in out
+    assert re.search(r"\(16\s+bits", re.sub(r"[│\s]+", " ", out)), "the KV cache as the native executor keeps it"
 
 
 @pytest.mark.parametrize(

@@ -78,3 +78,14 @@ def test_bad_flags_are_exit_code_2(flags: list[str], capsys: pytest.CaptureFixtu
 def test_durations_take_five_characters(value: float | None, text: str) -> None:
     assert seconds(value) == text
     assert len(text) <= 5
+
+
+def test_long_reason_is_whole_within_eighty_columns(served: Served) -> None:
+    assert post(served.url, COMPLETIONS, completion("x" * 5_000)).status_code == 400
+    served.until(lambda: len(served.services.recorder.requests()["recent"]) == 1)
+    console = Console(width=80, highlight=False, force_terminal=False)
+    with console.capture() as captured:
+        console.print(screen(served.stats(), served.services.recorder.requests(), num_rows=10))
+    lines = captured.get().splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= 80
+    assert "".join(line[66:].strip() for line in lines[4:]) == "invalid_request_error"

@@ -40,7 +40,7 @@ export class RunsList extends EventTarget {
   }
 
   _table() {
-    const head = ["Compare", "Load", "Servers", "Arrivals", "Began", "State", ""].map((text) => el("th", { scope: "col" }, text));
+    const head = ["Compare", "Load", "Servers", "Arrivals", "Began", "State", "Actions"].map((text) => el("th", { scope: "col" }, text));
     return el("div", { class: "table-scroll", tabindex: "0", role: "group", "aria-label": "Loads" }, el("table", { class: "runs" }, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...this._runs.map((run) => this._row(run)))));
   }
 

@@ -35,8 +35,8 @@ const isSame = (one, other) => one.type === other.type && one.source === other.s
 
 function blockNode(block) {
   switch (block.type) {
-    case "heading":
-      return el("p", { class: `heading level-${block.level}`, role: "heading", "aria-level": Math.min(6, block.level + 3), dir: "auto" }, ...inline(block.text));
+    case "heading": // of one level below the message's own, whatever a model skips
+      return el("p", { class: `heading level-${block.level}`, role: "heading", "aria-level": 4, dir: "auto" }, ...inline(block.text));
     case "code":
       return codeNode(block);
     case "rule":

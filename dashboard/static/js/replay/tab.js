@@ -10,12 +10,12 @@ import { Palette } from "./palette.js";
 import { placeIn, readPlace } from "./place_in_url.js";
 import { Player } from "./player.js";
 import { Session } from "./session.js";
+import { Status } from "./status.js";
 import { TraceError } from "./trace_error.js";
 import { Transport } from "./transport.js";
 import { Views } from "./views.js";
 
 const URL_PAUSE_MS = 250;
-const WHAT_IT_DOES = { connecting: "Connecting", live: "Live", reconnecting: "Reconnecting", failed: "Not available" };
 
 export function create(panel, page) {
   return new ReplayTab(panel, page);
@@ -26,6 +26,7 @@ class ReplayTab {
     this._panel = panel;
     this._page = page;
     this._palette = new Palette(panel);
+    this._status = new Status(panel);
     this._loader = new Loader();
     this._live = new LiveSource(this._loader);
     this._player = new Player();
@@ -42,6 +43,9 @@ class ReplayTab {
     this._urlTimer = 0;
     this._isShown = false;
     this._wanted = null; // a place to go to once the trace is there
+    this._askedLife = ""; // engine process that a link asked for
+    this._written = null; // parameters that this tab put into the address itself
+    this._fileName = "";
     this._listen();
   }
 
@@ -54,9 +58,9 @@ class ReplayTab {
     const isElsewhere = this._session === null || params.toString() !== this._written;
     if (isElsewhere) this._wanted = place;
     if (place.axis) this._useAxis(place.axis);
-    if (this._source === "") this._startLive(place.life);
-    else if (this._source === "live" && !wasShown && !this._live.isOn) this._live.follow();
-    if (this._session && isElsewhere) await this._goToWanted();
+    if (this._source === "" || (isElsewhere && this._isOfServer(place))) this._startLive(place.life);
+    else if (this._source === "live" && !wasShown && !this._live.isOn) this._resumeLive();
+    else if (isElsewhere) await this._goToWanted();
     this._views.due();
   }
 
@@ -74,10 +78,21 @@ class ReplayTab {
 
   // --- sources ---
 
+  /** Whether a place is one that the server's ring must be read for, now: what is open may not have it. */
+  _isOfServer({ traceId, requestId, life }) {
+    return traceId !== "" || requestId !== "" || (life !== "" && life !== this._session?.trace.header.life);
+  }
+
+  _resumeLive() {
+    if (this._live.trace) this._live.follow();
+    else this._live.start();
+  }
+
   _startLive(life = "") {
+    this._askedLife = life;
     this._source = "live";
     this._isFollowing = true;
-    this._fail("");
+    this._status.fail("");
     this._comparison.end();
     this._showStatus();
     this._live.start({ life });
@@ -107,13 +122,13 @@ class ReplayTab {
   }
 
   async _load(file) {
-    this._fail("");
+    this._status.fail("");
     setText(this._announcer, `Opening ${file.name}`);
     try {
       return await this._loader.load({ blob: file }, (numEvents) => setText(this._announcer, `${numEvents.toLocaleString("en-US")} events read`));
     } catch (error) {
       if (!(error instanceof TraceError)) throw error;
-      this._fail(`${file.name}: ${error.message}`);
+      this._status.fail(`${file.name}: ${error.message}`);
       return null;
     }
   }
@@ -143,15 +158,12 @@ class ReplayTab {
     let { requestId } = place;
     if (place.traceId) {
       requestId = await requestOfTrace(place.traceId);
-      if (!requestId) return this._fail(`The server doesn’t know trace ${place.traceId} any more.`);
+      if (!requestId) return this._status.fail(`The server doesn’t know trace ${place.traceId} any more.`);
     }
     if (requestId) return this._goToRequest(requestId);
-    if (place.life && session.trace.header.life && place.life !== session.trace.header.life) {
-      return this._fail("The engine was restarted since that link was made; its events are not held any more.");
-    }
     if (place.seq === null) return undefined;
     const last = session.trace.seqOf(session.trace.length - 1);
-    if (place.seq < session.trace.firstSeq || place.seq > last) this._fail(`Event ${place.seq} is not in this trace, which holds ${session.trace.firstSeq} to ${last}.`);
+    if (place.seq < session.trace.firstSeq || place.seq > last) this._status.fail(`Event ${place.seq} is not in this trace, which holds ${session.trace.firstSeq} to ${last}.`);
     return session.seek(session.trace.indexOfSeq(place.seq));
   }
 
@@ -159,7 +171,7 @@ class ReplayTab {
     const session = this._session;
     const request = session.trace.findRequest(requestId);
     const i = request < 0 ? -1 : session.firstStepOf(request);
-    if (i < 0) return this._fail(`Request ${requestId} is not in this trace: the ring holds the newest events only.`);
+    if (i < 0) return this._status.fail(`Request ${requestId} is not in this trace: the ring holds the newest events only.`);
     session.selection = { choice: session.trace.choiceOf(requestId, 0) };
     session.focus();
     return session.seek(i);
@@ -219,38 +231,20 @@ class ReplayTab {
     else this._showStatus();
   }
 
+  /** The engine process that a link names is gone: show the one that is there. */
+  _forgetLife() {
+    this._wanted = null;
+    this._startLive();
+    this._status.fail("The engine was restarted since that link was made; its events are not held any more.");
+  }
+
   // --- words ---
 
   _showStatus() {
-    const button = this._panel.querySelector("#replay-follow");
-    const status = this._panel.querySelector("[data-part=status]");
-    const { state, message } = this._liveState;
-    const isLive = this._source === "live";
-    const numNew = isLive && !this._isFollowing && this._session ? this._session.trace.length - this._lengthWhenPaused : 0;
-    const isPaused = isLive && !this._isFollowing;
-    status.dataset.state = isLive ? (isPaused ? "paused" : state) : "file";
-    setText(status, isLive ? (isPaused ? `Paused · +${numNew.toLocaleString("en-US")} new` : (WHAT_IT_DOES[state] ?? "Live")) : "File");
-    button.hidden = !isLive || !this._session;
-    setText(button, isPaused ? "Go live" : "Hold");
-    setText(this._panel.querySelector("[data-part=name]"), this._traceName());
-    const empty = this._panel.querySelector("[data-part=no-live]");
-    setText(empty, isLive && state === "failed" ? `The server’s ring can’t be read: ${message}. Trying again.` : "");
-  }
-
-  _traceName() {
-    if (!this._session) return "";
-    const { trace } = this._session;
-    const name = this._source === "file" ? this._fileName : "ring of the server";
-    const dropped = trace.header.num_dropped_events ? `, ${trace.header.num_dropped_events.toLocaleString("en-US")} earlier ones not held` : "";
-    const cut = trace.isTruncated ? ", ends within an event" : "";
-    const unknown = trace.numUnknown ? `, ${trace.numUnknown.toLocaleString("en-US")} of unknown types` : "";
-    return `${name} · ${trace.header.model} · ${trace.length.toLocaleString("en-US")} events${dropped}${cut}${unknown}`;
-  }
-
-  _fail(message) {
-    const node = this._panel.querySelector("[data-part=failure]");
-    node.hidden = message === "";
-    setText(node, message);
+    const trace = this._session?.trace ?? null;
+    const numNew = trace ? trace.length - this._lengthWhenPaused : 0;
+    const { _source: source, _isFollowing: isFollowing, _liveState: live, _fileName: fileName } = this;
+    this._status.show({ source, isFollowing, live, numNew, trace, fileName });
   }
 
   // --- wiring ---
@@ -263,6 +257,7 @@ class ReplayTab {
     this._live.addEventListener("lost", () => this._lost());
     this._live.addEventListener("state", (event) => {
       this._liveState = event.detail;
+      if (event.detail.state === "failed" && this._askedLife) this._forgetLife();
       this._showStatus();
     });
     on("#replay-follow", "click", () => this._toggleFollowing());
