@@ -7,6 +7,8 @@ from typing import Any
 import httpx
 import msgspec
 
+from dashboard.whole_answer import read_whole
+
 Frame = dict[str, Any]
 
 STATS_FORM = ("pellucid-stats", 1)
@@ -82,18 +84,16 @@ class LiveFeed:
     async def _read(self) -> Frame:
         history_s, self._history_s = self._history_s, TICK_HISTORY_S
         try:
-            stats, ready = await asyncio.gather(
-                self._client.get("/stats", params={"history_s": history_s}), self._client.get("/ready")
-            )
-            if stats.status_code != httpx.codes.OK:
-                return _down(f"GET /stats answered {stats.status_code}")
-            body = stats.json()
+            stats, ready = await asyncio.gather(self._get("/stats", history_s=history_s), self._get("/ready"))
+            if stats[0] != httpx.codes.OK:
+                return _down(f"GET /stats answered {stats[0]}")
+            body = msgspec.json.decode(stats[1])
             if not isinstance(body, dict) or (body.get("schema"), body.get("version")) != STATS_FORM:
                 return _down("GET /stats answers in a form that this dashboard doesn't know")
             return {
                 "connected": True,
                 "error": "",
-                "ready": {"status": ready.status_code, "body": _json(ready)},
+                "ready": {"status": ready[0], "body": _json(ready[1])},
                 "stats": body,
             }
         except httpx.HTTPError as error:
@@ -102,14 +102,19 @@ class LiveFeed:
         except ValueError:
             return _down("GET /stats did not answer with JSON")
 
+    async def _get(self, path: str, **query: int) -> tuple[int, bytes]:
+        """Return status and body."""
+        async with self._client.stream("GET", path, params=query) as answer:
+            return answer.status_code, await read_whole(answer)
+
 
 def _down(error: str) -> Frame:
     return {"connected": False, "error": error, "ready": None, "stats": None}
 
 
-def _json(response: httpx.Response) -> Any:
+def _json(body: bytes) -> Any:
     try:
-        return response.json()
+        return msgspec.json.decode(body)
     except ValueError:
         return None
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import uvicorn
 
+from dashboard.host_guard import host_rule
 from dashboard.server import create_app
 from dashboard.settings import environment
 from dashboard.targets import TargetError, make_targets, server_address
@@ -52,6 +53,13 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="NAME=VARIABLE",
         help="environment variable that holds the API key of a target; may be repeated",
     )
+    parser.add_argument(
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="another name that browsers reach the dashboard by; may be repeated",
+    )
     parser.add_argument("--state-dir", type=Path, help="keep load results there (default: in memory only)")
     args = parser.parse_args(argv)
     try:
@@ -59,6 +67,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         args.targets = make_targets(args.target, args.target_key, environment())
     except TargetError as error:
         parser.error(str(error))
+    try:
+        args.hosts = host_rule(args.host, args.allowed_host)
+    except ValueError as error:
+        parser.error(f"`--allowed-host` {error}")
     if not 0 <= args.port <= 65535:
         parser.error(f"`--port` must be in 0..65535, got {args.port}")
     if args.api_key_file is not None and not args.api_key_file.is_file():
@@ -89,7 +101,9 @@ def bind(host: str, port: int) -> socket.socket:
 async def serve(args: argparse.Namespace, bound: socket.socket) -> None:
     """Serve on a bound socket until told to stop."""
     api_key = first_key(args.api_key_file) if args.api_key_file is not None else ""
-    app = create_app(args.service_url, api_key=api_key, targets=args.targets, state_dir=args.state_dir)
+    app = create_app(
+        args.service_url, api_key=api_key, targets=args.targets, state_dir=args.state_dir, hosts=args.hosts
+    )
     config = uvicorn.Config(
         app,
         host=args.host,

@@ -11,6 +11,7 @@ from starlette.routing import Route
 from dashboard.forwarded import FORWARDED, Forwarded, Kind, is_plain_id
 from dashboard.json_post import error_body, error_response, read_body
 from dashboard.streaming import SSE_HEADERS, BrokenOffError, ClosingStream
+from dashboard.whole_answer import MAX_ANSWER_BYTES, AnswerTooLargeError, read_whole
 
 _REQUEST_HEADERS = ("accept", "content-type", "last-event-id", "traceparent")
 _RESPONSE_HEADERS = (
@@ -25,11 +26,19 @@ class Proxy:
     Args:
         client: bound to the server's base URL; it must not follow redirects, which could lead anywhere.
         forwarded: the list.
+        max_answer_bytes: of an answer that is passed on whole; streamed ones have no bound, as they aren't kept.
     """
 
-    def __init__(self, client: httpx.AsyncClient, forwarded: Sequence[Forwarded] = FORWARDED) -> None:
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        forwarded: Sequence[Forwarded] = FORWARDED,
+        *,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+    ) -> None:
         self._client = client
         self._forwarded = forwarded
+        self._max_answer_bytes = max_answer_bytes
         self._closing = asyncio.Event()
 
     def routes(self) -> list[Route]:
@@ -72,8 +81,10 @@ class Proxy:
                     502, "service_unavailable", "the server answers with a redirect, which isn't followed"
                 )
             if forwarded.kind is Kind.WHOLE:
-                await upstream.aread()
-                return Response(upstream.content, upstream.status_code, headers=_kept(upstream))
+                body = await read_whole(upstream, max_bytes=self._max_answer_bytes)
+                return Response(body, upstream.status_code, headers=_kept(upstream))
+        except AnswerTooLargeError as error:
+            return error_response(502, "service_unavailable", f"the server's answer isn't taken: {error}")
         except httpx.HTTPError as error:
             return _unreachable(error)
         return ClosingStream(

@@ -20,11 +20,13 @@ from starlette.responses import Response
 
 from dashboard.json_post import error_response, read_json
 from dashboard.streaming import SSE_HEADERS, ClosingStream
+from dashboard.whole_answer import AnswerTooLargeError
 from loadtest.sse_reader import SseReader
 
 Mode = Literal["sequential", "concurrent"]
 MAX_LANES = 16
 MAX_ERROR_BYTES = 4096
+MAX_ANSWER_BYTES = 8 << 20  # of one lane: a longer one is given up
 _PATH = "/v1/chat/completions"
 _SILENCE_S = 120.0
 
@@ -125,7 +127,11 @@ async def _run_lane(client: httpx.AsyncClient, body: dict[str, Any], number: int
                 answer.error = await _refusal(response)
             else:
                 reader = SseReader()
+                num_bytes = 0
                 async for data in response.aiter_raw():
+                    num_bytes += len(data)
+                    if num_bytes > MAX_ANSWER_BYTES:
+                        raise AnswerTooLargeError(f"the answer exceeds {MAX_ANSWER_BYTES} bytes")
                     for text in answer.take(reader.feed(data), (loop.time() - started) * 1e3):
                         events.put_nowait(_event(type="text", lane=number, text=text))
                 answer.error = answer.error or ("" if answer.is_finished else "the stream ended without a finish")

@@ -25,6 +25,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
+from dashboard.host_guard import THIS_MACHINE, HostGuard, HostRule
 from dashboard.live_feed import LiveFeed
 from dashboard.load_routes import LoadRoutes
 from dashboard.load_runs import LoadRuns
@@ -55,6 +56,7 @@ def create_app(
     api_key: str = "",
     targets: Sequence[Target] = (),
     state_dir: Path | None = None,
+    hosts: HostRule = THIS_MACHINE,
     poll_interval_s: float = 1.0,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Starlette:
@@ -65,6 +67,7 @@ def create_app(
         api_key: sent to the service as a bearer token; never shown to the browser.
         targets: other servers that the Playground and the Load tab may talk to.
         state_dir: where loads are kept over a restart; None keeps them in memory.
+        hosts: names that the page is asked for by; those of this machine always are.
         poll_interval_s: of the live feed.
         transport: httpx's, for tests.
 
@@ -108,7 +111,7 @@ def create_app(
             Mount("/api", routes=[*LoadRoutes(loads).routes(), *proxy.routes()]),
             Mount("/static", RevalidatedFiles(directory=HERE / "static")),
         ],
-        middleware=[Middleware(SecurityHeaders)],
+        middleware=[Middleware(SecurityHeaders), Middleware(HostGuard, rule=hosts)],
         lifespan=lifespan,
     )
 
