@@ -15,6 +15,7 @@ export class Tabs extends EventTarget {
     for (const tab of this._tabs) tab.addEventListener("click", () => this.open(tab.dataset.tab));
     list.addEventListener("keydown", (event) => this._key(event));
     addEventListener("hashchange", () => this.readUrl());
+    new ResizeObserver(() => this._reveal(list)).observe(list);
   }
 
   /** Names of all tabs, in order. */
@@ -57,6 +58,12 @@ export class Tabs extends EventTarget {
     this._params.set(name, params);
     tab.scrollIntoView({ block: "nearest", inline: "nearest" });
     this.dispatchEvent(new CustomEvent("show", { detail: { name, params } }));
+  }
+
+  /** Have the shown tab in the middle where they don't fit side by side; the page itself stays where it is. */
+  _reveal(list) {
+    const [all, shown] = [list, this._tabs.find((tab) => tab.tabIndex === 0)].map((node) => node.getBoundingClientRect());
+    list.scrollLeft += shown.left + shown.width / 2 - all.left - all.width / 2;
   }
 
   _key(event) {

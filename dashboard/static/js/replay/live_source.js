@@ -8,7 +8,7 @@
 import { Trace } from "./trace.js";
 import { TraceError } from "./trace_error.js";
 
-export const MAX_LIVE_EVENTS = 200_000; // a trace that is followed doesn't grow beyond it
+export const MAX_LIVE_EVENTS = 200_000; // a trace that is followed is read anew when it has so many, or twice what the ring had
 const RETRY_MS = 2_000;
 const CLOSED = 2;
 
@@ -25,6 +25,7 @@ export class LiveSource extends EventTarget {
     this._stream = null;
     this._run = 0;
     this._timer = 0;
+    this._maxEvents = MAX_LIVE_EVENTS;
     this.trace = null;
     this.isOn = false;
   }
@@ -39,8 +40,7 @@ export class LiveSource extends EventTarget {
       const url = life ? `${this._base}/trace?${new URLSearchParams({ life })}` : `${this._base}/trace`;
       const trace = await this._loader.load({ url });
       if (run !== this._run) return;
-      this.trace = trace;
-      this.dispatchEvent(new CustomEvent("trace", { detail: trace }));
+      this._open(trace);
       if (run === this._run) this.follow();
     } catch (error) {
       if (!(error instanceof TraceError)) throw error;
@@ -48,6 +48,12 @@ export class LiveSource extends EventTarget {
       this._say("failed", error.message);
       if (!life) this._timer = setTimeout(() => run === this._run && this.start(), RETRY_MS);
     }
+  }
+
+  _open(trace) {
+    this.trace = trace;
+    this._maxEvents = Math.max(MAX_LIVE_EVENTS, 2 * trace.length);
+    this.dispatchEvent(new CustomEvent("trace", { detail: trace }));
   }
 
   /** Open the feed behind the last event of the trace. */
@@ -76,8 +82,7 @@ export class LiveSource extends EventTarget {
   /** Said first, and after a restart: an engine that isn't this one has a trace of its own. */
   _life({ life, header }) {
     if (life === this.trace.header.life || !header) return;
-    this.trace = new Trace(header, null);
-    this.dispatchEvent(new CustomEvent("trace", { detail: this.trace }));
+    this._open(new Trace(header, null));
   }
 
   _append(events) {
@@ -95,7 +100,7 @@ export class LiveSource extends EventTarget {
       return;
     }
     this.dispatchEvent(new Event("events"));
-    if (trace.length >= MAX_LIVE_EVENTS) this._lose();
+    if (trace.length >= this._maxEvents) this._lose();
   }
 
   _lose() {

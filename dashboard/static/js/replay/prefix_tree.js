@@ -38,3 +38,33 @@ export function layTree(state) {
   }
   return { nodes, rows, depth: deepest + 1 };
 }
+
+/**
+ * Where an arrow key leads in a tree that is laid out: right to the first child, left to the parent, up and down to the
+ * next row, as near as it comes to the same depth; Home and End to the first and the last row.
+ *
+ * @param {ReturnType<typeof layTree>} tree
+ * @param {number} id of the block that one is at; one that isn't in the tree leads to its first
+ * @param {string} key
+ * @returns {number} the block one is at then, -1 in an empty tree
+ */
+export function neighbour(tree, id, key) {
+  const from = tree.nodes.find((node) => node.id === id);
+  if (!from) return tree.nodes[0]?.id ?? -1;
+  const nearest = (row, depth) => {
+    const inRow = tree.nodes.filter((node) => node.row === row);
+    return inRow.reduce((best, node) => (Math.abs(node.depth - depth) < Math.abs(best.depth - depth) ? node : best), inRow[0]);
+  };
+  const { row, depth, parentRow } = from;
+  const to = {
+    ArrowRight: () => nearest(row, depth + 1),
+    ArrowLeft: () => nearest(parentRow < 0 ? row : parentRow, depth - 1),
+    ArrowUp: () => nearest(row - 1, depth),
+    ArrowDown: () => nearest(row + 1, depth),
+    Home: () => nearest(0, 0),
+    End: () => nearest(tree.rows - 1, 0),
+  }[key]();
+  return (to ?? from).id;
+}
+
+export const TREE_KEYS = ["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown", "Home", "End"];

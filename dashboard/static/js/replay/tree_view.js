@@ -1,7 +1,7 @@
 /** The prefix tree at the cursor: a row per prefix, a cell per block; what is held is full, what is only cached hollow. */
 
 import { el } from "../dom.js";
-import { layTree } from "./prefix_tree.js";
+import { layTree, neighbour, TREE_KEYS } from "./prefix_tree.js";
 import { FONT, placeOn, Surface } from "./surface.js";
 import { blockSentence } from "./wall.js";
 
@@ -14,6 +14,7 @@ export class TreeView {
   constructor(root, palette) {
     this._palette = palette;
     this._session = null;
+    this._pointed = -1; // block under the arrow keys
     this._tree = { nodes: [], rows: 0, depth: 1 };
     this._cell = LARGEST_CELL;
     this.canvas = el("canvas", { role: "img", tabindex: "0", "aria-label": "Prefix tree" });
@@ -27,6 +28,7 @@ export class TreeView {
 
   show(session) {
     this._session = session;
+    this._pointed = -1;
     for (const name of ["cursor", "grown"]) session.addEventListener(name, () => this._session === session && this.surface.due());
     this.surface.due();
   }
@@ -82,10 +84,20 @@ export class TreeView {
         context.lineWidth = 2;
         context.strokeRect(x - 0.5, y - 0.5, wide + 1, 14);
       }
+      if (node.id === this._pointed && document.activeElement === this.canvas) {
+        context.strokeStyle = palette.get("--focus");
+        context.lineWidth = 1.5;
+        context.strokeRect(x - 2, y - 2, wide + 4, 17);
+      }
     }
     const held = tree.nodes.filter(({ id }) => state.blocks[id].holders.length).length;
-    const said = `Prefix tree: ${tree.nodes.length} blocks in ${tree.rows} prefixes, ${held} of them held, up to ${tree.nodes.length ? tree.depth : 0} blocks deep.`;
+    const said = `Prefix tree: ${tree.nodes.length} blocks in ${tree.rows} prefixes, ${held} of them held, up to ${tree.nodes.length ? tree.depth : 0} blocks deep.${this._pointedSentence()}`;
     if (this.canvas.getAttribute("aria-label") !== said) this.canvas.setAttribute("aria-label", said);
+  }
+
+  _pointedSentence() {
+    const isThere = this._tree.nodes.some(({ id }) => id === this._pointed);
+    return isThere ? ` ${blockSentence(this._session, this._pointed)}` : "";
   }
 
   _blockAt({ x, y }) {
@@ -105,5 +117,26 @@ export class TreeView {
       const block = this._session ? this._blockAt(placeOn(canvas, event)) : -1;
       canvas.title = block < 0 ? "" : blockSentence(this._session, block);
     });
+    canvas.addEventListener("blur", () => this.surface.due());
+    canvas.addEventListener("keydown", (event) => this._key(event));
+  }
+
+  _key(event) {
+    if (!this._session || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (TREE_KEYS.includes(event.key)) {
+      const from = this._pointed < 0 ? (this._session.selection?.block ?? -1) : this._pointed;
+      this._pointed = neighbour(layTree(this._session.state), from, event.key);
+      this._reveal(this._pointed);
+      this.surface.due();
+    } else if (event.key === "Enter" && this._pointed >= 0) this._session.select({ block: this._pointed });
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  _reveal(block) {
+    const row = this._tree.nodes.find(({ id }) => id === block)?.row ?? 0;
+    const { scrollTop, clientHeight } = this._scroller;
+    if (row * ROW < scrollTop || (row + 1) * ROW + 6 > scrollTop + clientHeight) this._scroller.scrollTop = Math.max(0, row * ROW - clientHeight / 2);
   }
 }

@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { requestOfTrace } from "../../../../dashboard/static/js/replay/find_request.js";
-import { LiveSource } from "../../../../dashboard/static/js/replay/live_source.js";
+import { LiveSource, MAX_LIVE_EVENTS } from "../../../../dashboard/static/js/replay/live_source.js";
 import { TraceError } from "../../../../dashboard/static/js/replay/trace_error.js";
-import { anyEvents, HEADER, traceOf } from "./made_traces.mjs";
+import { anyEvents, event, HEADER, traceOf } from "./made_traces.mjs";
 
 globalThis.CustomEvent ??= class extends Event {
   constructor(name, { detail }) {
@@ -103,3 +103,15 @@ test("trace_id_leads_to_its_request_in_the_span_ring_or_in_the_request_table", a
   const found = await Promise.all(["t1", "t2", "t3", "t4"].map((id) => requestOfTrace(id, { fetch })));
   assert.deepEqual(found, ["r1", "r2", "r3", ""]);
 });
+
+test("live_source_of_a_ring_beyond_its_bound_follows_it_nonetheless", async () => {
+  const { source, streams, heard } = await started(smallEvents(1, MAX_LIVE_EVENTS + 5));
+  streams[0].say(smallEvents(MAX_LIVE_EVENTS + 6, 10));
+  assert.equal(source.trace.length, MAX_LIVE_EVENTS + 15);
+  assert.deepEqual(heard, ["trace", "events"]);
+});
+
+/** Steps of an engine that has nothing to do: what many events cost at least. */
+function smallEvents(firstSeq, length) {
+  return Array.from({ length }, (_, i) => event("step_started", firstSeq + i, { num_running: 0, num_waiting: 0 }));
+}

@@ -6,7 +6,7 @@ import { diffTraces, differingFields } from "../../../../dashboard/static/js/rep
 import { KINDS } from "../../../../dashboard/static/js/replay/lanes.js";
 import { ownerColor } from "../../../../dashboard/static/js/replay/palette.js";
 import { placeIn, readPlace } from "../../../../dashboard/static/js/replay/place_in_url.js";
-import { layTree } from "../../../../dashboard/static/js/replay/prefix_tree.js";
+import { layTree, neighbour } from "../../../../dashboard/static/js/replay/prefix_tree.js";
 import { Session } from "../../../../dashboard/static/js/replay/session.js";
 import { axisTicks } from "../../../../dashboard/static/js/replay/ticks.js";
 import { whyOf } from "../../../../dashboard/static/js/replay/why.js";
@@ -130,6 +130,19 @@ test("prefix_tree_keeps_the_first_child_in_its_parents_row", () => {
   session.cursor = 4;
   const places = Object.fromEntries(layTree(session.state).nodes.map(({ id, depth, row }) => [id, [depth, row]]));
   assert.deepEqual(places, { 0: [0, 0], 1: [1, 0], 2: [2, 0], 3: [1, 1], 5: [0, 2] });
+});
+
+test("arrow_keys_lead_through_the_prefix_tree", () => {
+  const places = { 0: [0, 0, -1], 1: [1, 0, 0], 2: [2, 0, 0], 3: [1, 1, 0], 4: [2, 1, 1], 5: [0, 2, -1] };
+  const nodes = Object.entries(places).map(([id, [depth, row, parentRow]]) => ({ id: Number(id), depth, row, parentRow }));
+  const tree = { nodes, rows: 3, depth: 3 };
+  const way = (from, ...keys) => keys.map((key) => (from = neighbour(tree, from, key)));
+  assert.deepEqual(way(0, "ArrowRight", "ArrowRight", "ArrowRight"), [1, 2, 2]);
+  assert.deepEqual(way(2, "ArrowDown", "ArrowDown", "ArrowDown", "ArrowUp"), [4, 5, 5, 3]);
+  assert.deepEqual(way(4, "ArrowLeft", "ArrowLeft", "ArrowLeft"), [3, 0, 0]);
+  assert.deepEqual(way(4, "Home", "End"), [0, 5]);
+  assert.deepEqual(way(9, "ArrowDown"), [0], "a block that has left the tree");
+  assert.equal(neighbour({ nodes: [], rows: 0, depth: 1 }, -1, "End"), -1);
 });
 
 test("first_difference_leaves_times_and_names_out", () => {
