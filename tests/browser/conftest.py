@@ -42,6 +42,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="chromium and chromedriver are not installed"))
 
 
+SCREENSHOTS = Path(__file__).resolve().parents[2] / "artifacts" / "screenshots"
+
+TOO_WIDE = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+MOVES = """
+const still = (style) => style.animationName === 'none' || style.animationPlayState === 'paused';
+return [...document.querySelectorAll('body *')].filter((node) => {
+  const style = getComputedStyle(node);
+  return !still(style) || style.transitionDuration.split(',').some((time) => parseFloat(time) > 0.01);
+}).map((node) => node.outerHTML.slice(0, 120));
+"""
 _AXE = """
 const [within, done] = arguments;
 const told = ({id, nodes}) => nodes.map((node) => `${id}: ${node.target} ${node.failureSummary}`);
@@ -59,6 +69,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     driver = Chrome(options=options, service=ChromeService(str(CHROMEDRIVER)))
     yield driver
     driver.quit()
@@ -113,6 +124,11 @@ class Page:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    def emulate_calm(self) -> None:
+        """Be somebody who asked for no motion, until `emulate` is called again."""
+        features = [{"name": "prefers-reduced-motion", "value": "reduce"}]
         self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 

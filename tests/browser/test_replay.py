@@ -15,7 +15,8 @@ from selenium.webdriver.common.keys import Keys
 from dashboard.server import create_app
 from engine.config import SchedulerConfig
 from engine.execution.simulated_executor import hashed_tokens
-from tests.browser.conftest import Page
+from tests.browser.conftest import MOVES, SCREENSHOTS, TOO_WIDE, Page
+from tests.browser.keyboard import unreached_by_keyboard
 from tests.support.loopback import serving
 from tests.support.recorded_traffic import record_traffic
 from tests.support.scripted_service import ScriptedCore, Served, serve
@@ -56,6 +57,23 @@ function frame(now) {
   requestAnimationFrame(frame);
 }
 requestAnimationFrame(frame);
+"""
+PLAYING = """
+const done = arguments[0];
+const place = document.querySelector("[data-part=place]");
+let moves = 0;
+const observer = new MutationObserver(() => moves++);
+document.getElementById("replay-speed").value = "0.1";
+document.getElementById("replay-speed").dispatchEvent(new Event("change"));
+const home = new KeyboardEvent("keydown", { key: "Home", bubbles: true });
+document.querySelector("[data-part=overview] canvas").dispatchEvent(home);
+observer.observe(place, { childList: true, characterData: true, subtree: true });
+document.getElementById("replay-play").click();
+setTimeout(() => {
+  document.getElementById("replay-play").click();
+  observer.disconnect();
+  done(moves);
+}, 900);
 """
 SAVED = """
 window.saved = [];
@@ -266,11 +284,9 @@ def test_keys_move_zoom_and_explain_themselves(browser: Chrome, tmp_path: Path) 
         page.wait_text("[data-part=selected] h4", "Block 1")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
-def test_replay_fits_its_width_and_axe_finds_nothing(browser: Chrome, tmp_path: Path, width: int, scheme: str) -> None:
+def test_replay_fits_every_width_is_reached_by_keyboard_and_axe_finds_nothing(browser: Chrome, tmp_path: Path) -> None:
     record_traffic(tmp_path / "run.jsonl.gz", num_events=3_000, num_blocks=200)
     with stack(browser) as (page, _):
-        page.emulate(width=width, height=1000, scheme=scheme)
         page.open("#replay")
         page.wait_text("[data-part=status]", "Live")
         page.find("#replay-file").send_keys(str(tmp_path / "run.jsonl.gz"))
@@ -278,9 +294,29 @@ def test_replay_fits_its_width_and_axe_finds_nothing(browser: Chrome, tmp_path: 
         jump(page, "preemption")
         page.find("#replay-tables").click()
         page.wait(lambda: page.all("[data-part=tables] td"), "the tables are empty")
-        assert page.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
-        assert page.violations() == []
-        assert browser.save_screenshot(str(tmp_path / f"replay-{width}-{scheme}.png"))
+        for width, scheme in ((1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")):
+            page.emulate(width=width, height=1000, scheme=scheme)
+            page.run("return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            assert page.run(TOO_WIDE) == 0, f"too wide at {width}"
+            assert page.violations() == [], f"at {width}, {scheme}"
+            assert browser.save_screenshot(str(SCREENSHOTS / f"replay-file-{width}-{scheme}.png"))
+        page.emulate(width=1280, height=1000)
+        assert unreached_by_keyboard(page) == []
+        assert page.console() == []
+
+
+def test_replay_without_motion_plays_in_few_moves_and_nothing_is_animated(browser: Chrome, tmp_path: Path) -> None:
+    record_traffic(tmp_path / "run.jsonl.gz", num_events=3_000, num_blocks=200)
+    with stack(browser) as (page, _):
+        page.open("#replay")
+        page.wait_text("[data-part=status]", "Live")
+        page.find("#replay-file").send_keys(str(tmp_path / "run.jsonl.gz"))
+        page.wait_text("[data-part=status]", "File")
+        smooth = page.browser.execute_async_script(PLAYING)  # type: ignore[no-untyped-call]
+        page.emulate_calm()
+        calm = page.browser.execute_async_script(PLAYING)  # type: ignore[no-untyped-call]
+        assert 1 <= calm <= 4 < smooth
+        assert page.run(MOVES) == []
 
 
 @pytest.mark.slow

@@ -1,37 +1,26 @@
 """The dashboard's process: arguments, signals, exit codes."""
 
 import json
-import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx
 import pytest
 
 from dashboard.main import first_key, main
+from tests.support.dashboard_process import dashboard_process
 from tests.support.loopback import serving
 from tests.support.stub_service import Stub
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@contextmanager
-def process(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    command = [sys.executable, "-m", "dashboard.main", "--port", "0", "--service-url", "http://127.0.0.1:9", *arguments]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as child:
-        try:
-            assert child.stderr is not None
-            line = child.stderr.readline()
-            found = re.search(r"on (http://\S+)", line)
-            assert found is not None, line
-            yield child, found.group(1)
-        finally:
-            child.kill()
+def process(*arguments: str) -> AbstractContextManager[tuple[subprocess.Popen[str], str]]:
+    return dashboard_process("--service-url", "http://127.0.0.1:9", *arguments)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
