@@ -42,6 +42,7 @@ class LoadRuns:
         self._next = max((record.number for record in self._records.values()), default=0) + 1
         self._running: _Running | None = None
         self._turn = asyncio.Lock()
+        self._storing = asyncio.Lock()  # what is forgotten while it is written must not come back
         self._is_closed = False
 
     @property
@@ -99,13 +100,16 @@ class LoadRuns:
         record = self._records.get(run_id)
         if record is not None and not self.is_running(run_id):
             del self._records[run_id]
-            await asyncio.to_thread(self._store.forget, record)
+            async with self._storing:
+                await asyncio.to_thread(self._store.forget, record)
 
     async def close(self) -> None:
         """End what runs and refuse what comes."""
         self._is_closed = True
         async with self._turn:
             await self._end_running()
+        async with self._storing:
+            pass
 
     async def watch(self, run_id: str) -> AsyncGenerator[bytes, None]:
         """Yield server-sent events of a load until it is over: `run` when its record changed, `snapshot` as they come.
@@ -148,7 +152,9 @@ class LoadRuns:
                     running.end("failed", "the load generator broke off")
                 self._records[running.record.id] = running.record
                 self._running = None
-        await asyncio.to_thread(self._store.save, running.record)
+        async with self._storing:
+            if running.record.id in self._records:
+                await asyncio.to_thread(self._store.save, running.record)
 
     async def _run_parts(self, running: "_Running", plan: LoadPlan) -> None:
         """Run every server's turns; in each round all have the same requests, and no round repeats another's."""

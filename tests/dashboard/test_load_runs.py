@@ -2,7 +2,9 @@
 
 import csv
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from dashboard.load_record import LoadRecord
+from dashboard.load_store import LoadStore
 from dashboard.server import create_app
 from dashboard.targets import Target
 from tests.support.loopback import serving
@@ -273,6 +277,29 @@ def test_loads_are_kept_in_the_state_directory_over_a_restart(server: TimedServe
         assert [run["label"] for run in runs] == ["kept"]
         assert client.get(f"{RUNS}/load-1").json() == first
         assert client.post(RUNS, json=order()).json()["id"] == "load-2"
+
+
+def test_load_that_is_forgotten_while_it_is_written_does_not_come_back(
+    server: TimedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, may_write = threading.Event(), threading.Event()
+    save = LoadStore.save
+
+    def slow_save(store: LoadStore, record: LoadRecord) -> None:
+        writing.set()
+        assert may_write.wait(10)
+        save(store, record)
+
+    monkeypatch.setattr(LoadStore, "save", slow_save)
+    with dashboard(server, state_dir=tmp_path) as client, ThreadPoolExecutor(1) as pool:
+        finished(client, order())
+        assert writing.wait(10)
+        forgetting = pool.submit(client.delete, f"{RUNS}/load-1")
+        while client.get(RUNS).json()["runs"]:  # until it is on its way
+            pass
+        may_write.set()
+        assert forgetting.result().status_code == 204
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_only_so_many_loads_are_kept(server: TimedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
