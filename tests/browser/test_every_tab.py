@@ -18,8 +18,9 @@ FEW = {"requests": "?q=req-0000"}  # axe-core looks at every cell of a table for
 FAULTS = """
 const panel = document.getElementById("panel-config");
 panel.insertAdjacentHTML("beforeend", `<button tabindex="-1" id="unreachable"></button>
-  <img id="wide" src="data:image/gif;base64,R0lGODlhAQABAAAAACw="><p id="pale">Who can read this?</p>
+  <img src="data:image/gif;base64,R0lGODlhAQABAAAAACw="><p id="pale">Who can read this?</p>
   <p id="animated">moves</p>`);
+panel.insertAdjacentHTML("beforeend", `<div id="wide">wide</div>`);
 document.getElementById("wide").style.width = "2000px";
 document.getElementById("pale").style.color = "#ddd";
 document.getElementById("animated").style.transition = "opacity 1s";
