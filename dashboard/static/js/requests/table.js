@@ -121,7 +121,7 @@ export class RequestTable {
   _node(id) {
     const known = this._nodes.get(id);
     if (known) return known;
-    const open = el("button", { type: "button", class: "quiet open", title: id }, id.replace(/^req-/, "").slice(0, 12));
+    const open = el("button", { type: "button", class: "quiet open", title: id, tabindex: "-1" }, id.replace(/^req-/, "").slice(0, 12));
     const state = el("span", { class: "state" });
     const cells = new Map([["request_id", open], ["phase", state]]);
     const tds = COLUMNS.map(({ field, number }) => {
