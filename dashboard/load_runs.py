@@ -42,7 +42,6 @@ class LoadRuns:
         self._next = max((record.number for record in self._records.values()), default=0) + 1
         self._running: _Running | None = None
         self._turn = asyncio.Lock()
-        self._files = asyncio.Lock()  # held while the store writes or forgets
         self._is_closed = False
 
     @property
@@ -100,8 +99,7 @@ class LoadRuns:
         record = self._records.get(run_id)
         if record is not None and not self.is_running(run_id):
             del self._records[run_id]
-            async with self._files:
-                await asyncio.to_thread(self._store.forget, record)
+            await asyncio.to_thread(self._store.forget, record)
 
     async def close(self) -> None:
         """End what runs and refuse what comes."""
@@ -150,10 +148,7 @@ class LoadRuns:
                     running.end("failed", "the load generator broke off")
                 self._records[running.record.id] = running.record
                 self._running = None
-        async with self._files:
-            # It may have been forgotten since it was over.
-            if running.record.id in self._records:
-                await asyncio.to_thread(self._store.save, running.record)
+        await asyncio.to_thread(self._store.save, running.record)
 
     async def _run_parts(self, running: "_Running", plan: LoadPlan) -> None:
         """Run every server's turns; in each round all have the same requests, and no round repeats another's."""
