@@ -10,6 +10,7 @@ from loadtest.prompt_text import CHARACTERS_PER_TOKEN
 from loadtest.request_record import RequestRecord
 from loadtest.stream_client import StreamClient
 from loadtest.target import Target
+from loadtest.tls import tls_context
 
 TIMEOUT_S = 10.0
 
@@ -64,7 +65,8 @@ async def _first_model(target: Target, api_key: str) -> str:
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
     url = f"{target.base}/v1/models"
     try:
-        async with httpx.AsyncClient(timeout=TIMEOUT_S, headers=headers, trust_env=False) as http:
+        verify = tls_context(url) or True
+        async with httpx.AsyncClient(timeout=TIMEOUT_S, headers=headers, trust_env=False, verify=verify) as http:
             response = await http.get(url)
         if response.status_code != 200:
             raise TargetError(f"{url} answered {response.status_code}")

@@ -10,8 +10,10 @@ import msgspec
 
 from loadtest.request_record import RequestRecord
 from loadtest.sse_reader import SseReader
+from loadtest.tls import tls_context
 
 MAX_ERROR_BYTES = 300
+PORTS = {"http": 80, "https": 443}
 
 
 class _Delta(msgspec.Struct, frozen=True):
@@ -48,7 +50,7 @@ class StreamClient:
     """Sends completions to one server.
 
     Args:
-        url: of the endpoint, e.g. `http://127.0.0.1:8100/v1/completions`; plain http.
+        url: of the endpoint, e.g. `http://127.0.0.1:8100/v1/completions`; http or https.
         body: of every request; `prompt` is put in as token ids.
         api_key: sent as a bearer token unless empty.
         connect_timeout_s, idle_timeout_s: for the connection, and between two pieces of an answer; None waits for ever.
@@ -64,9 +66,10 @@ class StreamClient:
         idle_timeout_s: float | None = None,
     ) -> None:
         parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname:
-            raise ValueError(f"`url` must be a plain http address, got {url}")
-        self._host, self._port = parts.hostname, parts.port or 80
+        if parts.scheme not in PORTS or not parts.hostname:
+            raise ValueError(f"`url` must be an http or https address, got {url}")
+        self._host, self._port = parts.hostname, parts.port or PORTS[parts.scheme]
+        self._tls = tls_context(url)
         self._body = body
         self._connect_timeout_s, self._idle_timeout_s = connect_timeout_s, idle_timeout_s
         authorization = f"authorization: Bearer {api_key}\r\n" if api_key else ""
@@ -91,7 +94,7 @@ class StreamClient:
         exchange = _Exchange(request, record, loop.create_future())
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                transport, _ = await loop.create_connection(lambda: exchange, self._host, self._port)
+                transport, _ = await loop.create_connection(lambda: exchange, self._host, self._port, ssl=self._tls)
         except TimeoutError:
             record.error = f"no connection: none within {self._connect_timeout_s:g} s"
             return

@@ -6,12 +6,14 @@ plain-http request. h11 ignores the offer, as RFC 9110 allows, but costs 8 to 13
 
 import asyncio
 import re
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
+
+from service.open_transport import OpenTransport
 
 MAX_HEAD_BYTES = 65_536
 HEAD_TIMEOUT_S = 30.0
@@ -86,7 +88,7 @@ class ChoosingProtocol(asyncio.Protocol):
         protocol = kind(**self._arguments)
         self._connections.discard(self)
         self._transport.set_protocol(protocol)
-        protocol.connection_made(self._transport)
+        protocol.connection_made(cast(asyncio.Transport, OpenTransport(self._transport)))
         protocol.data_received(self._head)
 
     def _stop_timer(self) -> None:

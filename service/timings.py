@@ -1,4 +1,8 @@
-"""`timings` and `metrics` of an answer, read off the recorder's timeline of its first request; absent, never null."""
+"""`timings` and `metrics` of an answer, read off the recorder's timeline of its first request; absent, never null.
+
+A streamed answer without text hands over its first token with the chunk that would name the moment: its time to first
+token is absent.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +35,7 @@ def timing_extras(timeline: Mapping[str, object] | None, usage: Usage) -> dict[s
         ("mean_itl_ms", "mean_itl_s"),
     ):
         seconds = _seconds(timeline, source)
-        if seconds is not None:
+        if seconds is not None and not (source == "ttft_s" and _is_unsent(timeline)):
             metrics[name] = _ms(seconds)
     if "predicted_per_second" in timings:
         metrics["tokens_per_second"] = timings["predicted_per_second"]
@@ -41,6 +45,12 @@ def timing_extras(timeline: Mapping[str, object] | None, usage: Usage) -> dict[s
 def _seconds(timeline: Mapping[str, object], name: str) -> float | None:
     value = timeline.get(name)
     return float(value) if isinstance(value, int | float) else None
+
+
+def _is_unsent(timeline: Mapping[str, object]) -> bool:
+    """Whether a stream's first token is still to be handed over."""
+    stamps = timeline["stamps"]
+    return timeline["stream"] is True and isinstance(stamps, Mapping) and stamps["sent_first_s"] is None
 
 
 def _ms(seconds: float) -> float:

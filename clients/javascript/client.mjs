@@ -49,7 +49,7 @@ export class Client {
     return data.map((entry) => Object(entry).id).filter((id) => typeof id === "string");
   }
 
-  /** One answer, whole. @throws {Failure} with the trace id, if an answer came */
+  /** One answer, whole. @throws {Failure} with the trace id, if there was a connection */
   async chat(prompt) {
     const { body, traceId } = await this._call("/v1/chat/completions", this._chatBody(prompt), readBody);
     try {
@@ -69,7 +69,7 @@ export class Client {
    * One answer as it is made.
    * @param {(text: string) => void} onText gets each piece as it comes
    * @param {{keepsConnection?: boolean}} [options] read to the end of the response, so that its connection serves again
-   * @throws {Failure} with the trace id, if an answer came
+   * @throws {Failure} with the trace id, if there was a connection
    */
   async stream(prompt, onText, { keepsConnection = false } = {}) {
     const extra = ',"stream":true,"stream_options":{"include_usage":true}';
@@ -98,7 +98,7 @@ export class Client {
       if (body) headers["content-type"] = "application/json";
       if (this.apiKey) headers.authorization = `Bearer ${this.apiKey}`;
       const limits = new Limits(this);
-      let traceId = "";
+      let traceId = sentId;
       try {
         const response = await this._open(path, { method: body ? "POST" : "GET", headers, body: body || undefined }, limits);
         const named = response.headers.get("x-trace-id") ?? "";
@@ -120,7 +120,7 @@ export class Client {
           triesLeft++;
           continue;
         }
-        failure.traceId = traceId;
+        if (failure.exitCode !== NO_CONNECTION) failure.traceId = traceId;
         throw failure;
       } finally {
         limits.end();

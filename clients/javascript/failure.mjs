@@ -15,7 +15,7 @@ export class Failure extends Error {
   constructor(exitCode, message) {
     super(withoutControls(message));
     this.exitCode = exitCode;
-    /** The trace to look at; "" when no answer came. */
+    /** The trace to look at; "" without a connection. */
     this.traceId = "";
   }
 }

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from engine.errors import PellucidError, RequestFailedError
 from service.errors import encode_error
 from service.generation import Delta, Generation
@@ -24,7 +26,7 @@ class AnswerFrames:
         generation: entered; its deltas are taken here.
         request_ids: of the engine requests.
         error_id: the request id that an error frame names.
-        extras: asked for timings when the last delta has come.
+        extras: asked for timings when the last frames are made; None when nobody wants them.
         on_first_sent: see there.
     """
 
@@ -35,7 +37,7 @@ class AnswerFrames:
         request_ids: Sequence[str],
         *,
         error_id: str,
-        extras: Callable[[], Mapping[str, Any]],
+        extras: Callable[[], Mapping[str, Any]] | None,
         on_first_sent: OnFirstSent,
     ) -> None:
         self._answer = answer
@@ -46,6 +48,7 @@ class AnswerFrames:
         self._on_first_sent = on_first_sent
         self._opening = answer.opening()
         self._taken: Sequence[Delta] = ()
+        self._finish: Delta | None = None  # kept back until the first text is out, whose moment the timings name
         self.is_over = False
 
     def listen(self, on_ready: Callable[[], None]) -> None:
@@ -58,11 +61,16 @@ class AnswerFrames:
         if self.is_over:
             return None
         try:
+            if self._finish is not None:
+                self.is_over = True
+                return self._last([self._finish])
             self._taken = deltas = self._generation.take()
             if not deltas:
                 return None
             if not self._generation.is_complete:
                 return b"".join([self._answer.frames(delta, {}) for delta in deltas])
+            if self._extras is not None and any(delta.text and delta.request_id in self._unsent for delta in deltas):
+                return self._all_but_the_finish(deltas)
             self.is_over = True
             return self._last(deltas)
         except PellucidError as error:
@@ -79,8 +87,16 @@ class AnswerFrames:
                     self._unsent.discard(request_id)
                     self._on_first_sent(request_id, t)
 
+    def _all_but_the_finish(self, deltas: Sequence[Delta]) -> bytes:
+        *others, last = deltas
+        self._finish = msgspec.structs.replace(
+            last, text="", token_ids=[], text_offsets=(), logprobs=(), prompt_logprobs=()
+        )
+        text = msgspec.structs.replace(last, finish_reason="", stop_reason=None)
+        return b"".join([self._answer.frames(delta, {}) for delta in (*others, text)])
+
     def _last(self, deltas: Sequence[Delta]) -> bytes:
-        answer, extras = self._answer, self._extras()
+        answer, extras = self._answer, self._extras() if self._extras is not None else {}
         frames = [answer.frames(delta, {}) for delta in deltas[:-1]]
         frames.append(answer.frames(deltas[-1], extras))
         frames.append(answer.closing(self._generation.usage, extras))

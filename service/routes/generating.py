@@ -8,6 +8,7 @@ always                         permit, engine requests and stream are released b
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from starlette.responses import Response
@@ -199,7 +200,7 @@ class GeneratingRoute(Generic[R]):
             generation,
             [prompt.request.request_id for prompt in call.prompts],
             error_id=exchange.context.request_id,
-            extras=lambda: self._extras(call, generation, wants_timings),
+            extras=partial(self._extras, call, generation) if wants_timings else None,
             on_first_sent=recorder.sent_first,
         )
         stream = TokenStream(
@@ -215,16 +216,14 @@ class GeneratingRoute(Generic[R]):
         self, call: Call, generation: Generation, exchange: "_Exchange", delivery: Delivery, *, wants_timings: bool
     ) -> None:
         await unless_disconnected(_gather(call.answer, generation), exchange.receive)
-        body = call.answer.body(generation.usage, self._extras(call, generation, wants_timings))
+        body = call.answer.body(generation.usage, self._extras(call, generation) if wants_timings else {})
         response = Response(body, media_type="application/json")
         response.raw_headers.extend(exchange.headers)
         begun = self._services.clock.now()
         await response(exchange.scope, exchange.receive, exchange.send)
         delivery.wrote(begun, self._services.clock.now(), is_last=True)
 
-    def _extras(self, call: Call, generation: Generation, wants_timings: bool) -> dict[str, Any]:
-        if not wants_timings:
-            return {}
+    def _extras(self, call: Call, generation: Generation) -> dict[str, Any]:
         return timing_extras(self._services.recorder.request(call.prompts[0].request.request_id), generation.usage)
 
     def _sent_last(self, request_ids: Sequence[str], t: float) -> None:

@@ -1,11 +1,12 @@
 """The C client's reading of responses, under AddressSanitizer and UBSan, cut at every byte and mutated."""
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.clients.builds import c_build
+from tests.clients.builds import CLIENTS, c_build
 from tests.clients.recordings import EXPECTED, TESTDATA, recording
 from tests.clients.runs import Run
 
@@ -53,8 +54,11 @@ def test_chunk_size_line_that_is_long_or_odd_is_bounded(tmp_path: Path, line: by
     assert seen.stdout.splitlines()[-1] == f"error: {what}"
 
 
-def test_mutated_recordings_bring_no_finding(tmp_path: Path) -> None:
-    recordings = [str(path) for path in sorted(TESTDATA.glob("*.http"))]
-    seen = sanitized("fuzz_loop", str(FUZZ_SECONDS), "7", *recordings, cwd=tmp_path)
-    assert seen.code == 0, seen.stderr
-    assert "no finding" in seen.stdout
+def test_fuzz_command_of_the_readme_mutates_the_recordings_without_a_finding() -> None:
+    c_build()
+    command = ["make", "-s", "-C", str(CLIENTS / "c"), "CC=gcc", "fuzz", f"SECONDS={FUZZ_SECONDS}", "SEED=7"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.search(r"^(\d+) executions, seed 7, no finding$", done.stdout, re.MULTILINE)
+    assert found, done.stdout
+    assert int(found.group(1)) > len(EXPECTED)  # the recordings as they are, and mutated ones

@@ -170,10 +170,10 @@ def test_load_outlives_kept_connections_that_the_server_gives_up(language: str) 
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_connection_that_ends_without_an_answer_is_not_tried_again(language: str) -> None:
+def test_connection_that_ends_without_an_answer_is_not_tried_again_and_names_its_trace(language: str) -> None:
     with replaying(Answer((b"",))) as server:
-        seen = run(language, "chat", "--url", server.url)
-    assert (seen.code, seen.stdout) == (4, "")
+        seen = run(language, "chat", "--url", server.url, "--trace-id", TRACE_ID)
+    assert (seen.code, seen.stdout) == (4, f"trace: {TRACE_ID} http://127.0.0.1:3100/#trace={TRACE_ID}\n")
     assert seen.stderr == "error: the connection ended before the answer was complete\n"
     assert len(server.requests) == 1
 

@@ -219,14 +219,6 @@ def test_order_that_is_wrong_is_refused_and_what_runs_goes_on(change: dict[str, 
         assert len(client.get(RUNS).json()["runs"]) == 1
 
 
-def test_https_target_is_refused_by_name(server: TimedServer) -> None:
-    app = create_app(server.url, targets=[Target("far", "https://127.0.0.1:9")])
-    with serving(app) as url:
-        answer = httpx.post(f"{url}{RUNS}", json=order(sides=[{"target": "far"}]), trust_env=False)
-    assert answer.status_code == 400
-    assert "plain http" in answer.json()["error"]["message"]
-
-
 def test_other_sites_can_neither_start_nor_stop(client: httpx.Client) -> None:
     cross = {"sec-fetch-site": "cross-site"}
     assert client.post(RUNS, json=order(), headers=cross).status_code == 403

@@ -1,7 +1,10 @@
 """A client that leaves frees everything within two steps: streamed or not, while queued, in prefill, in decode."""
 
 import logging
+import socket
+import struct
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -142,6 +145,37 @@ def test_log_stays_clean_when_clients_leave_before_and_during_the_answer(
         served.until(lambda: served.engine.num_in_flight == 0)
         gate.open()
         assert post(served.url, CHAT, chat(max_tokens=1)).status_code == 200
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_log_stays_clean_when_many_streams_vanish_while_the_service_is_behind(caplog: pytest.LogCaptureFixture) -> None:
+    num_clients, num_steps = 50, 12
+    gate = StepGate()
+    gate.close()
+    scheduling = SchedulerConfig(block_size=16, num_kv_blocks=256, max_num_seqs=64, max_num_batched_tokens=4096)
+    core = ScriptedCore(emits(b"x" * 500), scheduling=scheduling, cues=[gate])
+    with serve(core=core) as served, ExitStack() as stack:
+        sockets = [stack.enter_context(served.connection()) for _ in range(num_clients)]
+        for index, connection in enumerate(sockets):
+            connection.send(COMPLETIONS, completion(f"p{index}", stream=True, max_tokens=400))
+        served.until(lambda: served.engine.num_in_flight == num_clients)
+        gate.step()
+        served.until(lambda: served.stats()["counters"]["generated_tokens"] >= 1)
+
+        def vanish() -> None:
+            """Let the engine go on, then reset every connection, while the service's loop can look at neither."""
+            for _ in range(num_steps):
+                assert gate.waiting.wait(10)
+                gate.waiting.clear()
+                gate.step()
+            for connection in sockets:
+                connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                connection.sock.close()
+
+        served.call(vanish)
+        gate.open()
+        served.until(lambda: served.engine.num_in_flight == 0)
+        served.until(lambda: served.services.recorder.requests()["in_flight"] == [])
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 

@@ -206,6 +206,29 @@ def test_timings_come_when_asked_and_are_absent_when_not(ok: Served, path: str, 
         assert None not in answer["metrics"].values()
 
 
+@ROUTES
+@pytest.mark.parametrize("include_usage", [True, False])
+@pytest.mark.parametrize("num_tokens", [1, 2])
+def test_streamed_time_to_first_token_is_the_recorders_also_when_all_text_comes_at_once(
+    ok: Served, path: str, body: dict[str, Any], num_tokens: int, include_usage: bool
+) -> None:
+    asked = {**body, "timings": True, "max_tokens": num_tokens, "stream_options": {"include_usage": include_usage}}
+    with ok.streaming(path, asked) as answer:
+        *chunks, _ = answer.rest()
+        told = ok.get(f"/telemetry/requests/{answer.response.headers['x-request-id']}").json()
+    assert texts(chunks) == {0: "ok"[:num_tokens]}
+    assert chunks[-1]["metrics"]["time_to_first_token_ms"] == pytest.approx(1e3 * told["ttft_s"], abs=6e-4)
+    assert told["ttft_s"] == told["stamps"]["sent_first_s"]
+
+
+@ROUTES
+def test_streamed_time_to_first_token_of_an_answer_without_text_is_absent(path: str, body: dict[str, Any]) -> None:
+    with serve(script=emits(b"")) as served:
+        *_, last, _ = stream(served.url, path, {**body, "timings": True})
+    assert "queue_time_ms" in last["metrics"]
+    assert "time_to_first_token_ms" not in last["metrics"]
+
+
 def test_echo_puts_the_prompt_first_streamed_and_whole(ok: Served) -> None:
     body = completion("Say: ", echo=True)
     assert whole_text(post(ok.url, COMPLETIONS, body).json()) == "Say: ok"

@@ -7,6 +7,7 @@ with timed_server(lambda number, body: [at(0.05, content("a")), at(0.10, finish(
 
 import asyncio
 import json
+import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -144,11 +145,12 @@ class TimedServer:
 
 
 @asynccontextmanager
-async def timed_server_here(script: Script) -> AsyncIterator[TimedServer]:
-    """Yield a server that runs in the caller's event loop."""
+async def timed_server_here(script: Script, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[TimedServer]:
+    """Yield a server that runs in the caller's event loop; with `tls` it is an https one called localhost."""
     server = TimedServer(script)
-    listening = await asyncio.start_server(server.handle, "127.0.0.1", 0, backlog=1000)
-    server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    listening = await asyncio.start_server(server.handle, "127.0.0.1", 0, backlog=1000, ssl=tls)
+    port = listening.sockets[0].getsockname()[1]
+    server.url = f"http://127.0.0.1:{port}" if tls is None else f"https://localhost:{port}"
     async with listening:
         yield server
 

@@ -36,9 +36,9 @@ int program_chat(const struct options *options)
     exchange_run(&exchange, options, &call);
     if (exchange.reply.failure.outcome == OUTCOME_OK)
         print_answer(&exchange.reply);
-    if (exchange.reply.http.is_head_complete)
-        report_trace(exchange.trace_id, options->dashboard, stdout);
     enum outcome outcome = exchange.reply.failure.outcome;
+    if (outcome != OUTCOME_NO_CONNECTION)
+        report_trace(exchange.trace_id, options->dashboard, stdout);
     if (outcome != OUTCOME_OK)
         failure_print(&exchange.reply.failure);
     exchange_free(&exchange);

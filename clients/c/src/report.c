@@ -23,7 +23,7 @@ void report_stream(const struct reply *reply, const char *trace_id, const char *
     } else if (reply->answer.has_text) {
         fputc('\n', out);
     }
-    if (reply->http.is_head_complete)
+    if (reply->failure.outcome != OUTCOME_NO_CONNECTION)
         report_trace(trace_id, dashboard, out);
     fflush(out);
 }

@@ -98,7 +98,7 @@ namespace Pellucid
             for (int triesLeft = _options.Retries; ; triesLeft--)
             {
                 double startedMs = Clock.NowMs;
-                string traceId = "";
+                string traceId = sentId;
                 int wait;
                 request.Traceparent = TraceContext.NewTraceparent(sentId);
                 try
@@ -125,7 +125,7 @@ namespace Pellucid
                 }
                 catch (Failure failure)
                 {
-                    failure.TraceId = traceId;
+                    if (failure.ExitCode != Failure.NoConnection) failure.TraceId = traceId;
                     throw;
                 }
                 await Task.Delay(TimeSpan.FromSeconds(wait * (1 + Jitter() / 10)), cancellation).ConfigureAwait(false);

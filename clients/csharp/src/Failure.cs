@@ -18,7 +18,7 @@ namespace Pellucid
 
         public int ExitCode { get; private set; }
 
-        /// <summary>The trace to look at; "" when no answer came.</summary>
+        /// <summary>The trace to look at; "" without a connection.</summary>
         public string TraceId { get; set; }
 
         public static Failure Unreadable(string what)

@@ -26,7 +26,11 @@ def test_describe_sums_parameters_bytes_and_kv_by_hand_checked_numbers(tmp_path:
         "float32": (num_float32 + 96) * 4,
         "bfloat16": (num_float32 + 96) * 2,
     }
-    assert description.kv_bytes_per_token == {"float32": 2 * 1 * 4 * 4, "bfloat16": 2 * 1 * 4 * 2}
+    assert description.kv_bytes_per_token == {
+        "float32": 2 * 1 * 4 * 4,
+        "bfloat16": 2 * 1 * 4 * 2,
+        "float16": 2 * 1 * 4 * 2,
+    }
     assert (description.name, description.path) == ("tiny", str(path))
     assert (description.tokenizer_kind, description.chat_template) == ("gguf gpt2", "{{ messages }}")
 

@@ -62,7 +62,7 @@ final class Client {
         String sentId = options.traceId().isEmpty() ? TraceContext.newTraceId() : options.traceId();
         for (int triesLeft = options.retries(); ; triesLeft--) {
             double startedMs = System.nanoTime() / 1e6;
-            String traceId = "";
+            String traceId = sentId;
             int wait;
             String traceparent = TraceContext.newTraceparent(sentId);
             var request = new Transport.Request(path, body, isStream, keepsConnection, traceparent);
@@ -81,7 +81,7 @@ final class Client {
                 err.print("retry: the server answered " + response.status() + ", waiting " + wait + " s\n");
                 err.flush();
             } catch (Failure failure) {
-                failure.traceId = traceId;
+                if (failure.exitCode != Failure.NO_CONNECTION) failure.traceId = traceId;
                 throw failure;
             }
             stayAway(wait);

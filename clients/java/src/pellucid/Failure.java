@@ -9,7 +9,7 @@ final class Failure extends RuntimeException {
     private static final int MESSAGE_BYTES = 800;
 
     final int exitCode;
-    /** The trace to look at; "" when no answer came. */
+    /** The trace to look at; "" without a connection. */
     String traceId = "";
 
     /** Control characters in the message become spaces. */
