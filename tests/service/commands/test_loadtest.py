@@ -110,7 +110,7 @@ def test_loadtest_wrong_scenario_is_bad_usage_and_silent_server_a_failure(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("error: http://127.0.0.1:1/v1/models names no model")
-    assert main(["loadtest", str(path), "--url", "https://elsewhere"]) == 2
+    assert main(["loadtest", str(path), "--url", "ftp://elsewhere"]) == 2
 
 
 def test_loadtest_interrupted_reports_what_there_is(tmp_path: Path) -> None:
