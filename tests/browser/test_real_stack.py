@@ -26,6 +26,10 @@ pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 MAX_MODEL_LEN = 1024
 SYSTEM = "You answer questions about glass, shortly and only with what is known for certain. "
+BAR_GAP = """
+const bar = document.querySelector(".attribution");
+return bar.getBoundingClientRect().right - bar.lastElementChild.getBoundingClientRect().right;
+"""
 HERE_S = 30.0  # what a shared machine may take for what is quick
 
 
@@ -127,6 +131,7 @@ def test_answer_is_taken_apart_followed_to_its_waterfall_and_raced(page: Page) -
     assert "glass" in page.text(".divergence")
     assert {"tokenize", "prefill 1", "decode"} <= {item.text for item in page.all(".waterfall .name")}
     assert page.text("table.causes tfoot td:last-child") == "100.0 %"
+    assert abs(float(str(page.run(BAR_GAP)))) < 2, "the causes don't fill their bar"
     leave(page, "requests")
 
     page.open("#playground")

@@ -64,12 +64,13 @@ function copyButton(label, text) {
 
 function attributionBar({ wall_s: wall, is_complete: isComplete, causes, beside }) {
   const parts = sharesOf(causes);
+  const total = parts.reduce((sum, { seconds }) => sum + seconds, 0);
   if (!parts.length) return el("p", { class: "note" }, "Nothing yet.");
   const bar = el("div", { class: "attribution", "aria-hidden": "true" });
   const body = el("tbody");
   for (const { cause, seconds, percent } of parts) {
     const piece = el("span", { title: `${cause.label}: ${percent.toFixed(1)} %` });
-    piece.style.flexGrow = String(seconds);
+    piece.style.flexGrow = String((100 * seconds) / total); // factors that add up to less than 1 leave a gap
     piece.style.background = `var(${cause.color})`;
     bar.append(piece);
     const swatch = el("span", { class: "swatch block", "aria-hidden": "true" });
