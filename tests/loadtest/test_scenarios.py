@@ -58,8 +58,8 @@ def test_scenario_files_are_looked_for_beside_it(tmp_path: Path) -> None:
         (SMALL + "arrivals = { kind = 'closed', concurrency = 1 }\nspeed = 3\n", "unknown field `speed`"),
         (SMALL + "arrivals = { kind = 'closed', concurrency = 1 }\nslos = { ttft = 3 }\n", "unknown field `ttft`"),
         (
-            SMALL.replace("http:", "https:") + "arrivals = { kind = 'closed', concurrency = 1 }\n",
-            r"\^http://.*target\.url",
+            SMALL.replace("http:", "ftp:") + "arrivals = { kind = 'closed', concurrency = 1 }\n",
+            r"\^https\?://.*target\.url",
         ),
         ("min_attainment = 90\n" + SMALL + "arrivals = { kind = 'closed', concurrency = 1 }\n", "min_attainment"),
     ],
