@@ -98,6 +98,7 @@ def test_live_shows_a_request_while_it_runs_and_the_past_of_the_engine(page: Pag
     page.open("#live")
     page.wait_text("[data-field=state]", "Ready", HERE_S)
     page.wait_text("[data-field=model]", "smollm2-135m-instruct")
+    page.wait_text("[data-field=outputNote]", " in all")
     before = int(page.text("[data-field=outputNote]").removesuffix(" in all").replace(",", ""))
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(stack.complete, SYSTEM, max_tokens=300)
