@@ -5,6 +5,7 @@ import { el, setText } from "./dom.js";
 import { dragRange } from "./drag_range.js";
 import { clock } from "./format.js";
 import { timeTicks, valueTicks } from "./scale.js";
+import { cleared } from "./sharp_canvas.js";
 
 const MARGIN = { top: 8, right: 10, bottom: 22, left: 54 };
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif";
@@ -110,17 +111,10 @@ export class Chart {
   }
 
   _paint() {
-    const width = this._width();
-    const height = this._canvas.clientHeight;
-    if (!width || !height) return;
-    const ratio = devicePixelRatio || 1;
-    if (this._canvas.width !== Math.round(width * ratio) || this._canvas.height !== Math.round(height * ratio)) {
-      this._canvas.width = Math.round(width * ratio);
-      this._canvas.height = Math.round(height * ratio);
-    }
     const context = this._context;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, width, height);
+    const size = cleared(this._canvas, context);
+    if (!size) return;
+    const { width, height } = size;
 
     const style = getComputedStyle(this._canvas);
     const colors = new Map(this._series.map(({ color }) => [color, style.getPropertyValue(color).trim()]));

@@ -5,6 +5,7 @@ import { el, setText } from "../dom.js";
 import { durationText } from "../format.js";
 import { Poller } from "../poller.js";
 import { valueTicks } from "../scale.js";
+import { cleared } from "../sharp_canvas.js";
 
 const CAPACITY = 240;
 const BAR_PX = 6;
@@ -89,14 +90,10 @@ export class Steps {
   }
 
   _paint() {
-    const { clientWidth: width, clientHeight: height } = this._canvas;
-    if (!width || !height) return;
-    const ratio = devicePixelRatio || 1;
-    if (this._canvas.width !== Math.round(width * ratio)) this._canvas.width = Math.round(width * ratio);
-    if (this._canvas.height !== Math.round(height * ratio)) this._canvas.height = Math.round(height * ratio);
     const context = this._context;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, width, height);
+    const size = cleared(this._canvas, context);
+    if (!size) return;
+    const { width, height } = size;
     const style = getComputedStyle(this._canvas);
     const color = (name) => style.getPropertyValue(name).trim();
     const room = Math.floor((width - MARGIN.left - MARGIN.right) / BAR_PX);

@@ -4,6 +4,7 @@ import { el, setText } from "../dom.js";
 import { FAMILY, TYPE } from "./events.js";
 import { summaryOf } from "./summary.js";
 import { timeText } from "./ticks.js";
+import { onceAFrame } from "./once_a_frame.js";
 
 const ROW = 24;
 const SPARE = 3;
@@ -18,7 +19,7 @@ export class EventList {
     this._filter = filter;
     this._shown = null; // indices when filtered, null for all
     this._rows = [];
-    this._isDue = false;
+    this._due = onceAFrame(() => this._draw());
     this._spacer = el("div", { class: "spacer" });
     this._body = el("div", { class: "rows" });
     this._box = el("div", { class: "list", role: "listbox", tabindex: "0", "aria-label": "Events" }, this._spacer, this._body);
@@ -98,15 +99,6 @@ export class EventList {
       this._box.scrollTop = Math.max(0, row * ROW - clientHeight / 2 + ROW);
     }
     this._due();
-  }
-
-  _due() {
-    if (this._isDue) return;
-    this._isDue = true;
-    requestAnimationFrame(() => {
-      this._isDue = false;
-      this._draw();
-    });
   }
 
   _draw() {

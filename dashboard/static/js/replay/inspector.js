@@ -1,10 +1,11 @@
 /** What is known about the event at the cursor and about what is selected: why, and every field. */
 
 import { el } from "../dom.js";
+import { blockSentence } from "./block_pointer.js";
+import { onceAFrame } from "./once_a_frame.js";
 import { computedTokens, placeOf } from "./state.js";
 import { timeText } from "./ticks.js";
 import { shortName } from "./timeline.js";
-import { blockSentence } from "./wall.js";
 import { milliseconds, whyOf } from "./why.js";
 
 const MAX_TEXT = 400;
@@ -19,22 +20,13 @@ export class Inspector {
     this._event = event;
     this._selected = selected;
     this._session = null;
-    this._isDue = false;
+    this._due = onceAFrame(() => this._draw());
   }
 
   show(session) {
     this._session = session;
     for (const name of ["cursor", "grown"]) session.addEventListener(name, () => this._session === session && this._due());
     this._due();
-  }
-
-  _due() {
-    if (this._isDue) return;
-    this._isDue = true;
-    requestAnimationFrame(() => {
-      this._isDue = false;
-      this._draw();
-    });
   }
 
   _draw() {

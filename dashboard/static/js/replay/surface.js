@@ -1,5 +1,7 @@
 /** A canvas that is as sharp as the screen, is painted at most once a frame, and only while it can be seen. */
 
+import { cleared } from "../sharp_canvas.js";
+
 export const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif";
 
 export class Surface {
@@ -27,18 +29,8 @@ export class Surface {
   /** Paint at once. */
   now() {
     this._isDue = false;
-    const width = this.canvas.clientWidth;
-    const height = this.canvas.clientHeight;
-    if (!width || !height) return;
-    const ratio = devicePixelRatio || 1;
-    const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];
-    if (this.canvas.width !== wide || this.canvas.height !== high) {
-      this.canvas.width = wide;
-      this.canvas.height = high;
-    }
-    this._context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    this._context.clearRect(0, 0, width, height);
-    this._paint(this._context, { width, height });
+    const size = cleared(this.canvas, this._context);
+    if (size) this._paint(this._context, size);
   }
 }
 

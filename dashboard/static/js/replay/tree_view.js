@@ -1,9 +1,9 @@
 /** The prefix tree at the cursor: a row per prefix, a cell per block; what is held is full, what is only cached hollow. */
 
 import { el } from "../dom.js";
+import { blockSentence, pointAtBlocks } from "./block_pointer.js";
 import { layTree, neighbour, TREE_KEYS } from "./prefix_tree.js";
-import { FONT, placeOn, Surface } from "./surface.js";
-import { blockSentence } from "./wall.js";
+import { FONT, Surface } from "./surface.js";
 
 const ROW = 18;
 const LEFT = 8;
@@ -108,15 +108,7 @@ export class TreeView {
 
   _listen() {
     const canvas = this.canvas;
-    canvas.addEventListener("click", (event) => {
-      if (!this._session) return;
-      const block = this._blockAt(placeOn(canvas, event));
-      this._session.select(block < 0 ? null : { block });
-    });
-    canvas.addEventListener("pointermove", (event) => {
-      const block = this._session ? this._blockAt(placeOn(canvas, event)) : -1;
-      canvas.title = block < 0 ? "" : blockSentence(this._session, block);
-    });
+    pointAtBlocks(canvas, { session: () => this._session, blockAt: (place) => this._blockAt(place) });
     canvas.addEventListener("blur", () => this.surface.due());
     canvas.addEventListener("keydown", (event) => this._key(event));
   }

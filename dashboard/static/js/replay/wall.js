@@ -1,9 +1,9 @@
 /** The block wall: every block of the pool, with who owns it, how often it is shared, and which one was touched last. */
 
 import { el } from "../dom.js";
-import { FONT, placeOn, Surface } from "./surface.js";
+import { blockSentence, pointAtBlocks } from "./block_pointer.js";
 import { placeOf } from "./state.js";
-import { shortName } from "./timeline.js";
+import { FONT, Surface } from "./surface.js";
 
 const LEAST_CELL = 5;
 const LARGEST_CELL = 26;
@@ -158,15 +158,7 @@ export class Wall {
 
   _listen() {
     const canvas = this.canvas;
-    canvas.addEventListener("click", (event) => {
-      if (!this._session) return;
-      const block = this._blockAt(placeOn(canvas, event));
-      this._session.select(block < 0 ? null : { block });
-    });
-    canvas.addEventListener("pointermove", (event) => {
-      const block = this._session ? this._blockAt(placeOn(canvas, event)) : -1;
-      canvas.title = block < 0 ? "" : blockSentence(this._session, block);
-    });
+    pointAtBlocks(canvas, { session: () => this._session, blockAt: (place) => this._blockAt(place) });
     canvas.addEventListener("blur", () => this.surface.due());
     canvas.addEventListener("keydown", (event) => this._key(event));
   }
@@ -185,19 +177,4 @@ export class Wall {
     event.preventDefault();
     event.stopPropagation();
   }
-}
-
-/** What a block is at the cursor, in a sentence. */
-export function blockSentence(session, id) {
-  const { trace } = session;
-  const block = session.state.blocks[id];
-  const place = placeOf(block);
-  const last = block.last < 0 ? "" : ` Last: ${trace.typeName(block.last)}, seq ${trace.seqOf(block.last)}.`;
-  if (place === "referenced") {
-    const owners = block.holders.filter((_, k) => k % 2 === 0).map((choice) => shortName(trace, choice));
-    const told = owners.length > 3 ? `${owners.slice(0, 3).join(", ")} and ${owners.length - 3} more` : owners.join(", ");
-    return `Block ${id}: held by ${told} (ref count ${owners.length})${block.published ? ", in the prefix tree" : ""}.${last}`;
-  }
-  if (place === "cached") return `Block ${id}: cached, nobody holds it; given up when somebody needs room.${last}`;
-  return `Block ${id}: ${place}.${last}`;
 }

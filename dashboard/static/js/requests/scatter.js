@@ -4,6 +4,7 @@ import { el, setText } from "../dom.js";
 import { clock, durationText } from "../format.js";
 import { timeTicks } from "../scale.js";
 import { stateText } from "./table.js";
+import { cleared } from "../sharp_canvas.js";
 
 const MARGIN = { top: 10, right: 14, bottom: 24, left: 62 };
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif";
@@ -85,14 +86,10 @@ export class Scatter {
   }
 
   _paint() {
-    const { clientWidth: width, clientHeight: height } = this._canvas;
-    if (!width || !height) return;
-    const ratio = devicePixelRatio || 1;
-    if (this._canvas.width !== Math.round(width * ratio)) this._canvas.width = Math.round(width * ratio);
-    if (this._canvas.height !== Math.round(height * ratio)) this._canvas.height = Math.round(height * ratio);
     const context = this._context;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, width, height);
+    const size = cleared(this._canvas, context);
+    if (!size) return;
+    const { width, height } = size;
     const style = getComputedStyle(this._canvas);
     const color = (name) => style.getPropertyValue(name).trim();
     context.font = FONT;
