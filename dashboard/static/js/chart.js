@@ -1,5 +1,6 @@
 /** A time chart on a canvas: lines or stacked areas over one shared time axis and cursor. */
 
+import { ChartRows, meanAt } from "./chart_rows.js";
 import { ChartTable } from "./chart_table.js";
 import { el, setText } from "./dom.js";
 import { dragRange } from "./drag_range.js";
@@ -9,7 +10,6 @@ import { cleared } from "./sharp_canvas.js";
 
 const MARGIN = { top: 8, right: 10, bottom: 22, left: 54 };
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif";
-const MAX_GAP_S = 2.5; // rows further apart are not joined: nobody looked in between
 
 /**
  * @typedef {object} Series
@@ -53,11 +53,20 @@ export class Chart {
     this._listen();
   }
 
-  /** @param {{start: number, end: number}} view epoch seconds */
+  /**
+   * Paint the picture. It changes no element, so that charts drawn one after another cost one layout.
+   *
+   * @param {{start: number, end: number}} view epoch seconds
+   */
   draw(view) {
     this._view = view;
     this._paint();
-    this._table.draw(view);
+  }
+
+  /** Say what was drawn: the legend's numbers, the canvas's label, the table. */
+  tell() {
+    this._readOut();
+    this._table.draw(this._view);
   }
 
   _legend() {
@@ -74,7 +83,10 @@ export class Chart {
 
   _listen() {
     new ResizeObserver(() => this._paint()).observe(this._canvas);
-    this._cursor.addEventListener("change", () => this._paint());
+    this._cursor.addEventListener("change", () => {
+      this._paint();
+      this._readOut();
+    });
     this._canvas.addEventListener("pointermove", (event) => this._cursor.set(this._timeAt(event.offsetX)));
     this._canvas.addEventListener("pointerleave", () => this._cursor.set(null));
     dragRange(this._canvas, this._cursor, (x) => this._momentAt(x));
@@ -118,55 +130,25 @@ export class Chart {
 
     const style = getComputedStyle(this._canvas);
     const colors = new Map(this._series.map(({ color }) => [color, style.getPropertyValue(color).trim()]));
-    const rows = this._rows();
-    const max = this._max(rows);
-    const ticks = valueTicks(max).filter((tick) => !this._full || tick <= max);
     const { start, end } = this._view;
+    const rows = new ChartRows(this._columns, this._series.map(({ key }) => key), this._view, this._smooth);
+    const max = rows.max(this._stacked);
+    const ticks = valueTicks(max).filter((tick) => !this._full || tick <= max);
     const top = (this._full ? max : ticks[ticks.length - 1]) || 1;
     const x = (t) => MARGIN.left + ((t - start) / Math.max(1e-9, end - start)) * (width - MARGIN.left - MARGIN.right);
     const y = (value) => height - MARGIN.bottom - (value / top) * (height - MARGIN.top - MARGIN.bottom);
 
     if (max === 0) this._paintEmpty(context, style, width, height);
     this._paintAxes(context, style, { x, y, ticks, width, height });
+    context.save();
+    context.beginPath();
+    context.rect(MARGIN.left, 0, width - MARGIN.left - MARGIN.right + 1, y(0) + (this._stacked ? 0 : 1));
+    context.clip();
     if (this._stacked) this._paintAreas(context, colors, rows, x, y);
-    else this._paintLines(context, colors, rows, x, y, height - MARGIN.bottom);
+    else this._paintLines(context, colors, rows, x, y);
+    context.restore();
     this._paintRange(context, style, x, height);
     this._paintCursor(context, style, colors, x, y, height);
-    this._readOut();
-  }
-
-  _rows() {
-    const { start, end } = this._view;
-    const first = Math.max(0, this._columns.lowerBound(start) - 1);
-    const last = Math.min(this._columns.length, this._columns.lowerBound(end + 0.5));
-    return { first, last };
-  }
-
-  _value(key, row) {
-    if (this._smooth === 1) return this._columns.at(key, row);
-    let sum = 0;
-    let n = 0;
-    for (let i = Math.max(0, row - this._smooth + 1); i <= row; i++) {
-      const value = this._columns.at(key, i);
-      if (Number.isNaN(value)) continue;
-      sum += value;
-      n++;
-    }
-    return n ? sum / n : NaN;
-  }
-
-  _max({ first, last }) {
-    let max = 0;
-    for (let i = first; i < last; i++) {
-      let sum = 0;
-      for (const { key } of this._series) {
-        const value = this._value(key, i);
-        if (Number.isNaN(value)) continue;
-        sum = this._stacked ? sum + value : Math.max(sum, value);
-      }
-      max = Math.max(max, sum);
-    }
-    return max;
   }
 
   _paintAxes(context, style, { x, y, ticks, width, height }) {
@@ -199,58 +181,46 @@ export class Chart {
     context.fillText("nothing in this range", (MARGIN.left + width - MARGIN.right) / 2, (height - MARGIN.bottom) / 2);
   }
 
-  _paintLines(context, colors, rows, x, y, floor) {
-    context.save();
-    context.beginPath();
-    context.rect(MARGIN.left, 0, this._width() - MARGIN.left - MARGIN.right + 1, floor + 1);
-    context.clip();
-    for (const { key, color, dashed, filled } of this._series) {
-      const runs = this._runs(key, rows);
+  _paintLines(context, colors, rows, x, y) {
+    const at = rows.times.map(x);
+    this._series.forEach(({ color, dashed, filled }, s) => {
+      const values = rows.values[s];
       context.strokeStyle = colors.get(color);
       context.fillStyle = colors.get(color);
       context.lineWidth = 1.75;
-      context.lineJoin = "round";
-      for (const run of runs) {
-        if (filled) {
-          context.globalAlpha = 0.12;
-          trace(context, run, x, y);
-          context.lineTo(x(run[run.length - 1][0]), floor);
-          context.lineTo(x(run[0][0]), floor);
-          context.fill();
-          context.globalAlpha = 1;
-        }
-        context.setLineDash(dashed ? [5, 4] : []);
-        trace(context, run, x, y);
-        if (run.length === 1) context.arc(x(run[0][0]), y(run[0][1]), 0.9, 0, 7);
+      context.lineJoin = "bevel";
+      context.setLineDash(dashed ? [5, 4] : []);
+      for (const [first, last] of rows.runs(values)) {
+        context.beginPath();
+        for (let i = first; i < last; i++) context.lineTo(at[i], y(values[i]));
+        if (last - first === 1) context.arc(at[first], y(values[first]), 0.9, 0, 7);
         context.stroke();
+        if (!filled) continue;
+        context.lineTo(at[last - 1], y(0));
+        context.lineTo(at[first], y(0));
+        context.globalAlpha = 0.12;
+        context.fill();
+        context.globalAlpha = 1;
       }
-    }
-    context.restore();
+    });
   }
 
   _paintAreas(context, colors, rows, x, y) {
-    context.save();
-    context.beginPath();
-    context.rect(MARGIN.left, 0, this._width() - MARGIN.left - MARGIN.right + 1, y(0));
-    context.clip();
-    const { first, last } = rows;
-    const runs = this._indexRuns(rows);
-    const at = Float64Array.from({ length: Math.max(0, last - first) }, (_, i) => x(this._columns.at("t", first + i)));
-    let below = new Float64Array(at.length);
-    for (const { key, color } of this._series) {
-      const above = below.map((sum, i) => sum + (this._value(key, first + i) || 0));
-      context.fillStyle = colors.get(color);
-      context.globalAlpha = 0.8;
-      for (const run of runs) {
+    const at = rows.times.map(x);
+    const runs = rows.runs(rows.times).filter(([first, last]) => last - first > 1);
+    let below = new Float64Array(at.length).fill(y(0));
+    context.globalAlpha = 0.8;
+    rows.stacks().forEach((sums, s) => {
+      const above = sums.map(y);
+      context.fillStyle = colors.get(this._series[s].color);
+      for (const [first, last] of runs) {
         context.beginPath();
-        for (const i of run) context.lineTo(at[i - first], y(above[i - first]));
-        for (let r = run.length - 1; r >= 0; r--) context.lineTo(at[run[r] - first], y(below[run[r] - first]));
-        context.closePath();
+        for (let i = first; i < last; i++) context.lineTo(at[i], above[i]);
+        for (let i = last - 1; i >= first; i--) context.lineTo(at[i], below[i]);
         context.fill();
       }
       below = above;
-    }
-    context.restore();
+    });
   }
 
   _paintRange(context, style, x, height) {
@@ -272,7 +242,7 @@ export class Chart {
     if (this._stacked) return;
     const row = this._columns.nearest(time);
     for (const { key, color } of this._series) {
-      const value = this._value(key, row);
+      const value = meanAt(this._columns, key, row, this._smooth);
       if (Number.isNaN(value)) continue;
       context.beginPath();
       context.arc(at - 0.5, y(value), 3.25, 0, 7);
@@ -288,44 +258,13 @@ export class Chart {
     const row = columns.length ? columns.nearest(time ?? this._view.end) : -1;
     const said = [];
     for (const { key, label } of this._series) {
-      const text = row < 0 ? "–" : this._format(this._value(key, row));
+      const text = row < 0 ? "–" : this._format(meanAt(columns, key, row, this._smooth));
       setText(this._values.get(key), text);
       said.push(`${label} ${text}`);
     }
     const at = row < 0 ? "" : clock(columns.at("t", row));
     setText(this._time, time === null ? "" : at);
     this._canvas.setAttribute("aria-label", row < 0 ? `${this._name}: no data yet` : `${this._name} at ${at}: ${said.join(", ")}`);
-  }
-
-  _runs(key, rows) {
-    const runs = [];
-    let run = [];
-    const close = () => {
-      if (run.length) runs.push(run);
-      run = [];
-    };
-    for (let i = rows.first; i < rows.last; i++) {
-      const t = this._columns.at("t", i);
-      const value = this._value(key, i);
-      if (Number.isNaN(value)) {
-        close();
-        continue;
-      }
-      if (run.length && t - run[run.length - 1][0] > MAX_GAP_S) close();
-      run.push([t, value]);
-    }
-    close();
-    return runs;
-  }
-
-  _indexRuns(rows) {
-    const runs = [];
-    for (let i = rows.first; i < rows.last; i++) {
-      const gap = i > rows.first ? this._columns.at("t", i) - this._columns.at("t", i - 1) : Infinity;
-      if (gap > MAX_GAP_S) runs.push([]);
-      runs[runs.length - 1].push(i);
-    }
-    return runs.filter((run) => run.length > 1);
   }
 }
 
@@ -334,9 +273,4 @@ function line(context, x1, y1, x2, y2) {
   context.moveTo(x1, y1);
   context.lineTo(x2, y2);
   context.stroke();
-}
-
-function trace(context, run, x, y) {
-  context.beginPath();
-  run.forEach(([t, value]) => context.lineTo(x(t), y(value)));
 }

@@ -42,6 +42,17 @@ export class Columns {
     return this._columns.get(name)[this._slot(i)];
   }
 
+  /** A copy of the values of rows `first` to before `last`. */
+  slice(name, first, last) {
+    const column = this._columns.get(name);
+    const from = this._slot(first);
+    const numToEnd = Math.min(last - first, this.capacity - from);
+    const values = new Float64Array(last - first);
+    values.set(column.subarray(from, from + numToEnd));
+    values.set(column.subarray(0, last - first - numToEnd), numToEnd);
+    return values;
+  }
+
   /** Set the value of row `i`. */
   put(name, i, value) {
     this._columns.get(name)[this._slot(i)] = value;

@@ -10,7 +10,7 @@ export function number(value) {
   if (value === 0) return "0";
   if (Math.abs(value) < 10) return trimmed(value, 2);
   if (Math.abs(value) < 100) return trimmed(value, 1);
-  return Math.round(value).toLocaleString("en-US");
+  return GROUPED.format(Math.round(value));
 }
 
 /** A count that may grow large: 12,345 or 1.24 M. */
@@ -18,7 +18,7 @@ export function count(value) {
   if (isMissing(value)) return MISSING;
   if (value >= 1e9) return `${trimmed(value / 1e9, 2)} G`;
   if (value >= 1e6) return `${trimmed(value / 1e6, 2)} M`;
-  return Math.round(value).toLocaleString("en-US");
+  return GROUPED.format(Math.round(value));
 }
 
 /** @returns {{value: string, unit: string}} milliseconds, or seconds from 1,000 ms on */
@@ -40,11 +40,12 @@ export function percent(ratio) {
   return value > 0 && value < 10 ? trimmed(value, 1) : String(Math.round(value));
 }
 
-const CLOCK = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
+const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const GROUPED = new Intl.NumberFormat("en-US"); // made once: making one costs far more than using it
 
 /** Local time of day of Unix epoch seconds. */
 export function clock(seconds) {
-  return new Date(seconds * 1000).toLocaleTimeString("en-GB", CLOCK);
+  return CLOCK.format(seconds * 1000);
 }
 
 function trimmed(value, digits) {

@@ -131,6 +131,7 @@ class LiveTab {
       const view = this._view.window(this._columns.lastTime());
       if (!Number.isFinite(view.end)) return;
       for (const chart of this._charts) chart.draw(view);
+      for (const chart of this._charts) chart.tell();
     });
   }
 }

@@ -94,6 +94,7 @@ export class LiveView {
       const start = this._columns.at("t", 0);
       const end = Math.max(start + 5, this._columns.lastTime());
       for (const chart of this._charts) chart.draw({ start, end });
+      for (const chart of this._charts) chart.tell();
     });
   }
 }
