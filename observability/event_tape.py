@@ -12,12 +12,14 @@ A life's id tells it from every other one, of this service and of others: seq al
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.clock import Clock
 from engine.events import EngineStarted, Event, StepFinished
+from observability.backlog import Backlog
 from observability.engine_mirror import EngineMirror
 from observability.event_ring import EventRing
 from observability.snapshot import Snapshot, snapshot_of
@@ -76,21 +78,22 @@ class EventTape:
     Args:
         clock: makes the ids of lives.
         capacity: events kept.
+        backlog: what will be appended; settled before anything is read.
 
     Attributes:
-        lives: those of which events are held, oldest first; the last one is the current one.
         is_closed: nothing more will come; readers should leave.
     """
 
-    def __init__(self, clock: Clock, *, capacity: int) -> None:
+    def __init__(self, clock: Clock, *, capacity: int, backlog: Backlog | None = None) -> None:
         self._clock = clock
+        self._backlog = backlog if backlog is not None else Backlog()
         self._ring = EventRing(capacity)
         self._oldest = _State(EngineMirror(), 0)
         self._newest: _State | None = None
         self._num_lives = 0
         self._last_seq = 0
         self._waiters: list[asyncio.Future[None]] = []
-        self.lives: deque[Life] = deque()
+        self._lives: deque[Life] = deque()
         self.is_closed = False
 
     # --- writing ---
@@ -99,22 +102,22 @@ class EventTape:
         """Take in the events of one message, all of one life, in order; return how many were overwritten."""
         if not events:
             return 0
-        if not self.lives or events[0].seq <= self._last_seq:
+        if not self._lives or events[0].seq <= self._last_seq:
             self._begin_life()
         self._last_seq = events[-1].seq
         num_overwritten = self._ring.num_overwritten_by(len(events))
         num_skipped = max(0, len(events) - self._ring.capacity)
         if num_overwritten or num_skipped:
             self._follow(self._oldest, self._ring.first + num_overwritten)
-        life = self.lives[-1]
+        life = self._lives[-1]
         self._ring.extend(events)
         life.stop = self._ring.stop
         if num_skipped:
             self._take_in(self._oldest, life, events[:num_skipped])
         if life.started is None:
             life.started = next((event for event in events if isinstance(event, EngineStarted)), None)
-        while self.lives[0].stop <= self._ring.first:
-            self.lives.popleft()
+        while self._lives[0].stop <= self._ring.first:
+            self._lives.popleft()
         self._wake()
         return num_overwritten + num_skipped
 
@@ -124,22 +127,30 @@ class EventTape:
         self._wake()
 
     def _begin_life(self) -> None:
-        if self.lives:
-            self.lives[-1].has_ended = True
+        if self._lives:
+            self._lives[-1].has_ended = True
         self._num_lives += 1
         stop = self._ring.stop
-        self.lives.append(Life(id=f"{int(self._clock.wall() * 1e3):x}-{self._num_lives}", first=stop, stop=stop))
+        self._lives.append(Life(id=f"{int(self._clock.wall() * 1e3):x}-{self._num_lives}", first=stop, stop=stop))
 
     # --- reading ---
 
     @property
+    def lives(self) -> Sequence[Life]:
+        """Those of which events are held, oldest first; the last one is the current one."""
+        self._backlog.settle()
+        return self._lives
+
+    @property
     def first(self) -> int:
         """Place of the oldest event held."""
+        self._backlog.settle()
         return self._ring.first
 
     @property
     def stop(self) -> int:
         """Place after the newest event: where a reader of what is still to come begins."""
+        self._backlog.settle()
         return self._ring.stop
 
     @property
@@ -147,14 +158,17 @@ class EventTape:
         return self._ring.capacity
 
     def __len__(self) -> int:
+        self._backlog.settle()
         return len(self._ring)
 
     def life(self, life_id: str) -> Life | None:
         """Return a life of which events are held; None if it is unknown or forgotten."""
-        return next((life for life in self.lives if life.id == life_id), None)
+        self._backlog.settle()
+        return next((life for life in self._lives if life.id == life_id), None)
 
     def place_after(self, life: Life, seq: int) -> int:
         """Return the place of the life's first event past number `seq`; may lie before `first`."""
+        self._backlog.settle()
         first_held = max(life.first, self._ring.first)
         if first_held >= life.stop:
             return life.stop
@@ -172,23 +186,30 @@ class EventTape:
 
     def read(self, place: int, *, limit: int) -> Passage | None:
         """Return what stands from `place` on, of one life and at most `limit` events; None if nothing is there yet."""
+        self._backlog.settle()
         start = max(place, self._ring.first)
         if start >= self._ring.stop:
             return None
-        life = next(life for life in self.lives if start < life.stop)
+        life = next(life for life in self._lives if start < life.stop)
         stop = min(life.stop, start + limit)
         return Passage(life=life, events=self._ring.between(start, stop), num_lost=start - place, next=stop)
 
-    async def wait_beyond(self, place: int) -> None:
-        """Return when an event stands at `place` or later, or when the tape is closed."""
-        while self._ring.stop <= place and not self.is_closed:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            try:
-                await waiter
-            finally:
-                if waiter in self._waiters:
-                    self._waiters.remove(waiter)
+    async def wait_beyond(self, place: int, *, within_s: float = math.inf) -> None:
+        """Return when an event stands at `place` or later, or when the tape is closed.
+
+        Args:
+            place: may be one that is still to come.
+            within_s: how much later than the event this may return, if that is sooner than the backlog is settled.
+        """
+        with self._backlog.settling_within(within_s):
+            while self.stop <= place and not self.is_closed:
+                waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._waiters.append(waiter)
+                try:
+                    await waiter
+                finally:
+                    if waiter in self._waiters:
+                        self._waiters.remove(waiter)
 
     def _wake(self) -> None:
         if self._waiters:
@@ -201,6 +222,7 @@ class EventTape:
 
     def catch_up(self, *, limit: int) -> bool:
         """Bring the newest state forward by at most `limit` events; return whether it is up to date."""
+        self._backlog.settle()
         if self._newest is None or self._newest.place < self._oldest.place:
             self._newest = self._oldest.copy()
         self._follow(self._newest, min(self._ring.stop, self._newest.place + limit))
@@ -210,7 +232,7 @@ class EventTape:
         """Return what the engine holds now, and the life it belongs to; None before the first event of all."""
         self.catch_up(limit=self._ring.capacity)
         assert self._newest is not None
-        return (self.lives[-1] if self.lives else None), snapshot_of(self._newest.mirror)
+        return (self._lives[-1] if self._lives else None), snapshot_of(self._newest.mirror)
 
     def settled_start(self, life: Life) -> tuple[Snapshot | None, int]:
         """Return where a trace of a life can begin: a state between two steps, and the place of the event after it.
@@ -218,6 +240,7 @@ class EventTape:
         The state is None at the life's first event, where nothing is held, and when no step ended among the events
         held: then the trace begins with the oldest of them.
         """
+        self._backlog.settle()
         if life.first >= self._ring.first:
             return None, life.first
         for place in range(self._ring.first, life.stop):
@@ -229,6 +252,7 @@ class EventTape:
 
     def settled_now(self, life: Life) -> tuple[Snapshot | None, int]:
         """Return the latest such beginning, for a recording that starts now; the life must be the current one."""
+        self._backlog.settle()
         first_held = max(life.first, self._ring.first)
         for place in range(life.stop - 1, first_held - 1, -1):
             if isinstance(self._ring.at(place), StepFinished):
@@ -243,7 +267,7 @@ class EventTape:
 
     def _follow(self, state: _State, stop: int) -> None:
         """Let a state follow the ring up to place `stop`."""
-        for life in self.lives:
+        for life in self._lives:
             if state.place < min(life.stop, stop):
                 end = min(life.stop, stop)
                 self._take_in(state, life, self._ring.between(state.place, end))

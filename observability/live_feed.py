@@ -60,7 +60,7 @@ async def live_feed(
             if life is None and tape.lives and place == tape.stop:
                 life = tape.lives[-1]
                 yield LifeBegins(life)
-            await tape.wait_beyond(place)
+            await tape.wait_beyond(place, within_s=interval_s)
             continue
         if passage.life is not life:
             life = passage.life

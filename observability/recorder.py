@@ -3,6 +3,8 @@
 Called from one thread, the service's event loop. It reads no other state of the engine: what metrics, `/stats` and the
 request table say is computed from the event stream alone, once. The stream of each engine life ends every request
 (engine/event_ledger.py writes the last events of an engine that died), so there is no second way to end one.
+
+What it is told waits in a backlog until somebody asks, or for a moment at most (observability/backlog.py).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -42,6 +44,7 @@ from engine.events import (
     StepStarted,
 )
 from observability import report, request_form, request_view
+from observability.backlog import Backlog
 from observability.engine_book import EngineBook
 from observability.engine_tape import EngineTape
 from observability.event_tape import EventTape, Life
@@ -80,6 +83,7 @@ class Recorder:
         ring_sizes: bounds of the memories.
         on_closed: told of each request of which nothing more will be known, while it is taken in.
         tracing_stats: asked for what became of the spans.
+        backlog: where what it is told waits; by default everything is taken in at once.
 
     Attributes:
         tape: the newest events themselves, for traces, recordings and the live feed.
@@ -93,10 +97,12 @@ class Recorder:
         ring_sizes: RingSizes | None = None,
         on_closed: Callable[[RequestTimeline], None] = lambda _: None,
         tracing_stats: Callable[[], TracingStats] = TracingStats,
+        backlog: Backlog | None = None,
     ) -> None:
         sizes = ring_sizes if ring_sizes is not None else RingSizes()
         self._clock = clock
         self._metrics = metrics
+        self._backlog = backlog if backlog is not None else Backlog()
         self._opened_at = clock.now()
         self._wall_offset = clock.wall() - self._opened_at
         self._window = Window(MAX_HISTORY_S + SLIDING_S, self._opened_at)
@@ -111,11 +117,12 @@ class Recorder:
             on_closed=on_closed,
         )
         self._tracing_stats = tracing_stats
-        self.tape = EventTape(clock, capacity=sizes.events)
+        self._opening: set[str] = set()  # requests whose opening is in the backlog
+        self.tape = EventTape(clock, capacity=sizes.events, backlog=self._backlog)
         self._num_events = 0
         self._last_seq = 0
         self._handlers = self._dispatch_table()
-        metrics.before_render(lambda: report.refresh_gauges(metrics, self._requests, self._engine, clock.now()))
+        metrics.before_render(self._refresh_gauges)
 
     # --- what the engine says ---
 
@@ -125,25 +132,8 @@ class Recorder:
         All events of a step come together, its step_finished last: so they can be taken in knowing how long its stages
         took.
         """
-        if not events:
-            return
-        self._check_gapless(events)
-        num_overwritten = self.tape.append(events)
-        if num_overwritten:
-            self._metrics.events_dropped.at("ring").inc(num_overwritten)
-        self._num_events += len(events)
-        self._engine_tape.expect(events)
-        handlers = self._handlers
-        for event in events:
-            handler = handlers.get(type(event))
-            if handler is not None:
-                handler(event)
-        self._requests.settle()
-        last = events[-1].t
-        self._engine.heard(last)
-        if not (self._requests.num_running or self._requests.num_waiting):
-            self._engine.rest(last)
-        self._window.set_gauges(last, self._gauges())
+        if events:
+            self._backlog.put(self._take_in, events, weight=len(events))
 
     def follow_heartbeat(self, age_s: Callable[[], float]) -> None:
         """Ask `age_s` from now on how many seconds ago the engine was last heard from."""
@@ -167,28 +157,31 @@ class Recorder:
         Raises:
             ValueError: it is in flight already.
         """
-        self._requests.opened(
-            RequestTimeline(
-                request_id, arrival, via_service=True, trace_id=trace_id, route=route, model=model, stream=stream
-            )
+        timeline = RequestTimeline(
+            request_id, arrival, via_service=True, trace_id=trace_id, route=route, model=model, stream=stream
         )
+        if request_id in self._opening or self._requests.is_live(request_id):
+            self._backlog.settle()  # unless its end is in there, this raises
+            self._requests.opened(timeline)
+            return
+        self._opening.add(request_id)
+        self._backlog.put(self._open, timeline)
 
     def request_refused(self, request_id: str, error_type: str, message: str = "") -> None:
         """An opened request was refused before the engine saw it (template, length, queue full)."""
-        now = self._clock.now()
-        self._requests.ended_outside(request_id, Outcome.REJECTED, now, error_type=error_type, message=message)
+        self._backlog.put(self._end_outside, request_id, Outcome.REJECTED, self._clock.now(), error_type, message)
 
     def request_abandoned(self, request_id: str, reason: str) -> None:
         """An opened request's client left before the engine saw it."""
-        self._requests.ended_outside(request_id, Outcome.ABORTED, self._clock.now(), message=reason)
+        self._backlog.put(self._end_outside, request_id, Outcome.ABORTED, self._clock.now(), "", reason)
 
     def rejected(self, error_type: str) -> None:
         """A request was refused before it was opened (unreadable body, no key)."""
-        self._metrics.rejected(error_type)
+        self._backlog.put(self._metrics.rejected, error_type)
 
     def request_encoded(self, request_id: str, t: float) -> None:
         """The prompt of an opened request is token ids; it goes to the engine next."""
-        self._requests.encoded(request_id, t)
+        self._backlog.put(self._requests.encoded, request_id, t)
 
     def answer_taken(
         self, request_id: str, start: float, end: float, *, detokenize_s: float = 0.0, finish_reason: str = ""
@@ -202,26 +195,25 @@ class Recorder:
             finish_reason: what its client is told, for the engine can't know of a stop string that came with the last
                 token it was allowed; "" if it broke off.
         """
-        self._requests.taken(request_id, Interval(start, end), detokenize_s, finish_reason)
+        self._backlog.put(self._requests.taken, request_id, Interval(start, end), detokenize_s, finish_reason)
 
     def send_blocked(self, request_ids: Iterable[str], start: float, end: float) -> None:
         """A write of one call's answer took from `start` to `end` because its reader is slow."""
-        self._metrics.send_blocked.at().inc(end - start)
-        for request_id in request_ids:
-            self._requests.send_blocked(request_id, Interval(start, end))
+        self._backlog.put(self._send_blocked, tuple(request_ids), Interval(start, end))
 
     def sent_first(self, request_id: str, t: float) -> None:
         """The first token of a streamed answer was handed to the transport; later calls change nothing."""
-        self._requests.sent_first(request_id, t)
+        self._backlog.put(self._requests.sent_first, request_id, t)
 
     def sent_last(self, request_id: str, t: float) -> None:
         """The last byte was handed to the transport, or nobody listens any more; later calls change nothing."""
-        self._requests.sent_last(request_id, t)
+        self._backlog.put(self._requests.sent_last, request_id, t)
 
     # --- answers ---
 
     def stats(self, *, history_s: int = WINDOW_S) -> dict[str, Any]:
         """Return the body of `GET /stats` (see observability.stats), with `history_s` <= 300 rows of history."""
+        self._backlog.settle()
         now = self._clock.now()
         num_rows = max(1, min(history_s, MAX_HISTORY_S))
         seconds = self._window.complete(now, max(num_rows + SLIDING_S, WINDOW_S))
@@ -248,6 +240,7 @@ class Recorder:
         Args:
             num_recent: ended requests at most; all that are kept if None.
         """
+        self._backlog.settle()
         moment = self._moment()
         recent = islice(reversed(self._requests.recent), num_recent)
         return _builtins(
@@ -262,6 +255,7 @@ class Recorder:
 
     def request(self, request_id: str) -> JsonObject | None:
         """Return the body of `GET /telemetry/requests/{id}`, None if the request is unknown or forgotten."""
+        self._backlog.settle()
         timeline = self._requests.get(request_id)
         if timeline is None:
             return None
@@ -271,6 +265,7 @@ class Recorder:
 
     def steps(self, since: int = 0, *, limit: int | None = None) -> list[JsonObject]:
         """Return the records of the newest `limit` steps after number `since` that are still kept, oldest first."""
+        self._backlog.settle()
         kept = [(started, event) for started, event in self._engine.steps if event.step > since]
         if limit is not None:
             kept = kept[max(0, len(kept) - limit) :]
@@ -303,6 +298,41 @@ class Recorder:
         )
 
     # --- inside ---
+
+    def _take_in(self, events: Sequence[Event]) -> None:
+        self._check_gapless(events)
+        num_overwritten = self.tape.append(events)
+        if num_overwritten:
+            self._metrics.events_dropped.at("ring").inc(num_overwritten)
+        self._num_events += len(events)
+        self._engine_tape.expect(events)
+        handlers = self._handlers
+        for event in events:
+            handler = handlers.get(type(event))
+            if handler is not None:
+                handler(event)
+        self._requests.settle()
+        last = events[-1].t
+        self._engine.heard(last)
+        if not (self._requests.num_running or self._requests.num_waiting):
+            self._engine.rest(last)
+        self._window.set_gauges(last, self._gauges())
+
+    def _open(self, timeline: RequestTimeline) -> None:
+        self._opening.discard(timeline.request_id)
+        self._requests.opened(timeline)
+
+    def _end_outside(self, request_id: str, outcome: Outcome, t: float, error_type: str, message: str) -> None:
+        self._requests.ended_outside(request_id, outcome, t, error_type=error_type, message=message)
+
+    def _send_blocked(self, request_ids: Sequence[str], interval: Interval) -> None:
+        self._metrics.send_blocked.at().inc(interval.end - interval.start)
+        for request_id in request_ids:
+            self._requests.send_blocked(request_id, interval)
+
+    def _refresh_gauges(self) -> None:
+        self._backlog.settle()
+        report.refresh_gauges(self._metrics, self._requests, self._engine, self._clock.now())
 
     def _dispatch_table(self) -> dict[type[Event], Callable[[Any], None]]:
         requests, engine = self._requests, self._engine

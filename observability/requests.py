@@ -112,6 +112,9 @@ class RequestBook:
             return timeline
         return next((recent for recent in reversed(self.recent) if recent.request_id == request_id), None)
 
+    def is_live(self, request_id: str) -> bool:
+        return request_id in self._live
+
     def in_flight(self) -> list[RequestTimeline]:
         return [*self._live.values(), *self._sending.values()]
 

@@ -10,6 +10,7 @@ from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import ReadableSpan
 
 from engine.clock import Clock
+from observability.backlog import Backlog
 from observability.metrics import Metrics
 from observability.otlp_export import OtlpExport
 from observability.otlp_settings import OtlpSettings
@@ -39,6 +40,7 @@ class Tracing:
         sampling: which traces are kept.
         otlp: where spans and GenAI metrics go; nowhere by default.
         ring_sizes: bounds of the memory.
+        backlog: where what happens waits; the recorder's own, for an answer is told of before its request is closed.
     """
 
     def __init__(
@@ -49,7 +51,9 @@ class Tracing:
         sampling: Sampling = Sampling(),  # noqa: B008 - frozen
         otlp: OtlpSettings = OtlpSettings(),  # noqa: B008 - frozen
         ring_sizes: SpanRingSizes | None = None,
+        backlog: Backlog | None = None,
     ) -> None:
+        self._backlog = backlog if backlog is not None else Backlog()
         resource = _resource(version)
         self._wall_offset_ns = round((clock.wall() - clock.now()) * 1e9)
         self._contexts = TraceContexts(sampling)
@@ -69,22 +73,19 @@ class Tracing:
     def exchange_ended(self, exchange: HttpExchange) -> None:
         """An HTTP request is over."""
         if exchange.trace.is_sampled:
-            self._keep(exchange.trace.trace_id, [self._projection.exchange(exchange)], is_generation=False)
+            self._backlog.put(self._exchange_ended, exchange)
 
     def generation_opened(self, request_id: str, facts: GenerationFacts) -> None:
         """The recorder is about to be told of a request; it will close it whatever happens."""
         if facts.trace.is_sampled:
-            self._open[request_id] = _Open(facts)
-            self._open_of.setdefault(facts.trace.trace_id, []).append(request_id)
+            self._backlog.put(self._generation_opened, request_id, facts)
 
     def generation_answered(self, request_id: str, answered: Answered) -> None:
         """Say what the answer was; a request that is closed already is left alone."""
-        generation = self._open.get(request_id)
-        if generation is not None:
-            generation.answered = answered
+        self._backlog.put(self._generation_answered, request_id, answered)
 
     def request_closed(self, timeline: RequestTimeline) -> None:
-        """Nothing more will be known of a request: make its spans and count it."""
+        """Nothing more will be known of a request: make its spans and count it, now."""
         self._export.observe(timeline)
         generation = self._open.pop(timeline.request_id, None)
         if generation is not None:
@@ -96,21 +97,27 @@ class Tracing:
             self._keep(trace_id, spans, is_generation=True)
 
     def close(self, timeout_s: float) -> None:
-        """Send what is queued, for at most so long; blocks, so call it from a thread of its own."""
+        """Send what is queued, for at most so long; blocks, so call it from a thread of its own.
+
+        What is still in the backlog isn't sent: settle it first.
+        """
         self._export.close(timeout_s)
 
     # --- answers ---
 
     def knows(self, trace_id: str) -> bool:
         """Return whether `trace` has an answer now; an exemplar that doesn't is not worth showing."""
+        self._backlog.settle()
         return trace_id in self._ring or trace_id in self._open_of
 
     def traces(self, wanted: TraceFilter) -> dict[str, Any]:
         """Return the body of `/telemetry/traces`."""
+        self._backlog.settle()
         return trace_list(self._ring, wanted)
 
     def trace(self, trace_id: str) -> dict[str, Any] | None:
         """Return the body of `/telemetry/traces/{trace_id}`; None if it is unknown or forgotten."""
+        self._backlog.settle()
         in_flight = self._open_of.get(trace_id, [])
         kept = self._ring.get(trace_id)
         if kept is None and not in_flight:
@@ -124,6 +131,7 @@ class Tracing:
 
     def stats(self) -> TracingStats:
         """Return the tracing part of `GET /stats`."""
+        self._backlog.settle()
         ring, sizes = self._ring, self._ring.sizes
         return TracingStats(
             spans=self._num_spans,
@@ -137,11 +145,24 @@ class Tracing:
 
     def refresh(self, metrics: Metrics) -> None:
         """Bring a registry up to date with what was dropped, and its exemplars with what is known."""
+        self._backlog.settle()
         for reason, num_spans in self._dropped().items():
             metrics.spans_dropped.at(reason).value = num_spans
         metrics.forget_exemplars(self.knows)
 
     # --- inside ---
+
+    def _exchange_ended(self, exchange: HttpExchange) -> None:
+        self._keep(exchange.trace.trace_id, [self._projection.exchange(exchange)], is_generation=False)
+
+    def _generation_opened(self, request_id: str, facts: GenerationFacts) -> None:
+        self._open[request_id] = _Open(facts)
+        self._open_of.setdefault(facts.trace.trace_id, []).append(request_id)
+
+    def _generation_answered(self, request_id: str, answered: Answered) -> None:
+        generation = self._open.get(request_id)
+        if generation is not None:
+            generation.answered = answered
 
     def _dropped(self) -> dict[str, int]:
         return {**self._export.dropped(), "trace_full": self._ring.num_refused}

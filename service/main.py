@@ -23,6 +23,7 @@ from engine.model.catalog import CATALOG
 from engine.model.load import load_model
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import build_tokenizer
+from observability.backlog import Backlog
 from observability.metrics import Metrics
 from observability.recorder import Recorder, RingSizes
 from observability.recording import Caps, RecordingError, Recordings
@@ -99,7 +100,8 @@ class _Service:
         metrics = Metrics(version=VERSION, routes=ROUTE_TEMPLATES)
         if "vllm" in settings.metrics_compat:
             metrics.also_expose(VllmNames(metrics, model_name=self._models.names[0]))
-        tracing = Tracing(clock, version=VERSION, sampling=settings.sampling, otlp=settings.otlp)
+        backlog = Backlog(asyncio.get_running_loop())
+        tracing = Tracing(clock, version=VERSION, sampling=settings.sampling, otlp=settings.otlp, backlog=backlog)
         metrics.before_render(lambda: tracing.refresh(metrics))
         kind = Recorder if settings.instruments else SilentRecorder
         recorder = kind(
@@ -108,10 +110,12 @@ class _Service:
             ring_sizes=RingSizes(events=settings.ring_events),
             on_closed=tracing.request_closed,
             tracing_stats=tracing.stats,
+            backlog=backlog,
         )
         try:
             return await self._run_engine(sock, metrics, tracing, recorder)
         finally:
+            backlog.settle()
             await asyncio.to_thread(tracing.close, settings.telemetry_flush_s)
 
     async def _run_engine(self, sock: socket.socket, metrics: Metrics, tracing: Tracing, recorder: Recorder) -> int:

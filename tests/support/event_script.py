@@ -23,6 +23,7 @@ from engine.events import (
     StepFinished,
     StepStarted,
 )
+from observability.backlog import Backlog
 from observability.metrics import Metrics
 from observability.recorder import Recorder, RingSizes
 from observability.timeline import RequestTimeline
@@ -41,10 +42,13 @@ class Script:
         start: float = 100.0,
         ring_sizes: RingSizes | None = None,
         on_closed: Callable[[RequestTimeline], None] = lambda _: None,
+        backlog: Backlog | None = None,
     ) -> None:
         self.clock = ManualClock(start)
         self.metrics = Metrics(version="0.0.0", routes=("/v1/chat/completions", "/stats"))
-        self.recorder = Recorder(self.clock, metrics=self.metrics, ring_sizes=ring_sizes, on_closed=on_closed)
+        self.recorder = Recorder(
+            self.clock, metrics=self.metrics, ring_sizes=ring_sizes, on_closed=on_closed, backlog=backlog
+        )
         self.step = 0
         self._seq = 0
         self._begun: set[tuple[str, int]] = set()

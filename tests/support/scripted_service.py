@@ -35,6 +35,7 @@ from engine.scheduler import Scheduler
 from engine.supervision import SupervisionConfig
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer, build_tokenizer
+from observability.backlog import Backlog
 from observability.metrics import Metrics
 from observability.recorder import Recorder, RingSizes
 from observability.tracing import Tracing
@@ -276,7 +277,8 @@ async def make_services(
     """Start the engine on the running loop and put the services around it."""
     clock = SystemClock()
     metrics = Metrics(routes=ROUTE_TEMPLATES)
-    tracing = Tracing(clock, sampling=settings.sampling, otlp=settings.otlp)
+    backlog = Backlog(asyncio.get_running_loop())
+    tracing = Tracing(clock, sampling=settings.sampling, otlp=settings.otlp, backlog=backlog)
     metrics.before_render(lambda: tracing.refresh(metrics))
     recorder = Recorder(
         clock,
@@ -284,6 +286,7 @@ async def make_services(
         ring_sizes=ring_sizes,
         on_closed=tracing.request_closed,
         tracing_stats=tracing.stats,
+        backlog=backlog,
     )
     config = EngineConfig(model="scripted", heartbeat_s=0.05)
     engine = await AsyncEngine.start(

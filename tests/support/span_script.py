@@ -6,6 +6,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 from engine.clock import ManualClock
 from engine.events import RequestAborted, RequestFailed, RequestFinished, RequestPreempted, RequestResumed
+from observability.backlog import Backlog
+from observability.recorder import RingSizes
 from observability.span_facts import Answered, GenerationFacts, HttpExchange
 from observability.trace_context import TraceContext
 from observability.tracing import Tracing
@@ -22,9 +24,16 @@ class SpanScript(Script):
         tracing: on the same clock.
     """
 
-    def __init__(self, *, start: float = 100.0, tracing: Tracing | None = None) -> None:
-        self.tracing = tracing or Tracing(ManualClock(start))
-        super().__init__(start=start, on_closed=self.tracing.request_closed)
+    def __init__(
+        self,
+        *,
+        start: float = 100.0,
+        tracing: Tracing | None = None,
+        ring_sizes: RingSizes | None = None,
+        backlog: Backlog | None = None,
+    ) -> None:
+        self.tracing = tracing or Tracing(ManualClock(start), backlog=backlog)
+        super().__init__(start=start, ring_sizes=ring_sizes, on_closed=self.tracing.request_closed, backlog=backlog)
         self.engine_started()
 
     def begin(self, request_id: str, *, traceparent: str = "", stream: bool = True, **facts: Any) -> TraceContext:
