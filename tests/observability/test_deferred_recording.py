@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from engine.clock import ManualClock
 from engine.events import RequestFailed, StepFinished
 from observability.backlog import DELAY_S, Backlog
 from observability.live_feed import Happened, live_feed
 from observability.recorder import RingSizes
+from observability.span_ring import SpanRingSizes
 from observability.span_view import TraceFilter
 from observability.trace_context import TraceContext
+from observability.tracing import Tracing
 from tests.support.manual_loop import ManualLoop
 from tests.support.span_script import SpanScript
 
@@ -20,12 +23,20 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 SIZES = RingSizes(events=200, steps=20, requests=12)
 
 
-class Deferred(SpanScript):
-    """A span script whose recorder and tracing share a backlog on a manual loop."""
+class Immediate(SpanScript):
+    """A span script with memories so small that what comes when makes a difference."""
+
+    def __init__(self, backlog: Backlog | None = None) -> None:
+        tracing = Tracing(ManualClock(100.0), ring_sizes=SpanRingSizes(8, 2, 3), backlog=backlog)
+        super().__init__(tracing=tracing, ring_sizes=SIZES, backlog=backlog)
+
+
+class Deferred(Immediate):
+    """The same with a backlog, shared by recorder and tracing, on a manual loop."""
 
     def __init__(self) -> None:
         self.loop = ManualLoop()
-        super().__init__(ring_sizes=SIZES, backlog=Backlog(self.loop))
+        super().__init__(Backlog(self.loop))
 
 
 class Life:
@@ -131,7 +142,7 @@ def ours(script: SpanScript, accept: str) -> list[str]:
 @pytest.mark.parametrize("seed", range(6))
 def test_deferred_work_gives_what_immediate_work_gives(seed: int) -> None:
     draw = random.Random(seed)
-    at_once, deferred = SpanScript(ring_sizes=SIZES), Deferred()
+    at_once, deferred = Immediate(), Deferred()
     scripts = (at_once, deferred)
     lives: list[Life] = []
     num_compared = 0
