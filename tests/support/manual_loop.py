@@ -34,6 +34,12 @@ class ManualLoop:
         self._timers = [timer for timer in self._timers if not timer.is_cancelled]
         return sorted(timer.due - self._now for timer in self._timers)
 
+    def time(self) -> float:
+        return self._now
+
+    def call_soon(self, callback: Callable[[], object], /) -> ManualTimer:
+        return self.call_later(0.0, callback)
+
     def call_later(self, delay: float, callback: Callable[[], object], /) -> ManualTimer:
         timer = ManualTimer(self._now + delay, callback)
         self._timers.append(timer)
