@@ -100,7 +100,6 @@ class Backlog:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._num_pending = 0
         self._is_due = False
         self._is_settling = True
         try:
@@ -112,6 +111,7 @@ class Backlog:
                     self._loop.call_exception_handler({"message": f"Exception in {call!r}", "exception": error})
         finally:
             self._is_settling = False
+            self._num_pending = len(self._calls)
 
     @contextmanager
     def settling_within(self, seconds: float) -> Iterator[None]:
