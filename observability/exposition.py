@@ -7,11 +7,22 @@ falls into) is kept.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Generic
 
 from prometheus_client.core import Metric
 
 from observability.exposition_lines import HistogramLines, NumberLine, starts_of
-from observability.instruments import Counter, Gauge, Histogram, HistogramSeries, Info, Instrument, S
+from observability.instruments import (
+    Counter,
+    CounterSeries,
+    Gauge,
+    GaugeSeries,
+    Histogram,
+    HistogramSeries,
+    Info,
+    Instrument,
+    S,
+)
 
 Encode = Callable[["OneFamily"], bytes]
 AnyInstrument = Counter | Gauge | Histogram | Info
@@ -39,12 +50,7 @@ class Exposition:
     """
 
     def __init__(self, instruments: Iterable[AnyInstrument], encode: Encode, *, shows_exemplars: bool) -> None:
-        self._pages = [
-            _InfoPage(instrument, encode)
-            if isinstance(instrument, Info)
-            else _Page(instrument, encode, shows_exemplars=shows_exemplars)
-            for instrument in instruments
-        ]
+        self._pages = [_page_of(instrument, encode, shows_exemplars=shows_exemplars) for instrument in instruments]
 
     def body(self) -> bytes:
         """Return help, type and samples of each instrument, without an end mark."""
@@ -54,11 +60,11 @@ class Exposition:
         return "".join(parts).encode()
 
 
-class _Page:
+class _Page(Generic[S]):
     """What is written about one instrument."""
 
     def __init__(self, instrument: Instrument[S], encode: Encode, *, shows_exemplars: bool) -> None:
-        self._instrument = instrument
+        self._instrument: Instrument[S] = instrument
         self._encode = encode
         self._shows_exemplars = shows_exemplars
         self._head, _ = _encoded(encode, instrument.family([]))
@@ -96,6 +102,21 @@ class _InfoPage:
             self._values = self._info.values
             self._text = "".join(_encoded(self._encode, self._info.family()))
         parts.append(self._text)
+
+
+_AnyPage = _Page[CounterSeries] | _Page[GaugeSeries] | _Page[HistogramSeries] | _InfoPage
+
+
+def _page_of(instrument: AnyInstrument, encode: Encode, *, shows_exemplars: bool) -> _AnyPage:
+    match instrument:
+        case Counter():
+            return _Page(instrument, encode, shows_exemplars=shows_exemplars)
+        case Gauge():
+            return _Page(instrument, encode, shows_exemplars=shows_exemplars)
+        case Histogram():
+            return _Page(instrument, encode, shows_exemplars=shows_exemplars)
+        case Info():
+            return _InfoPage(instrument, encode)
 
 
 def _encoded(encode: Encode, family: Metric) -> tuple[str, str]:

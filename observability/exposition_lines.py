@@ -5,7 +5,8 @@ So names, suffixes, the order of labels and their escaping are the library's, an
 numbers, the ends of lines, and exemplars. tests/observability/test_exposition_lines.py compares with what it writes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import cast
 
 from prometheus_client.utils import floatToGoString
 
@@ -13,6 +14,7 @@ from observability.instruments import CounterSeries, GaugeSeries, HistogramSerie
 
 AT_ZERO = " 0.0"
 _PLAIN_BELOW = 1e6  # from here on the format wants an exponent where Python has none
+_with_exponent = cast(Callable[[float], str], floatToGoString)
 _UNWRITTEN = float("nan")  # no series holds this very object
 
 
@@ -103,7 +105,7 @@ class HistogramLines:
 
 def number(value: float) -> str:
     """Return a number as both formats write it: 1.0, 1e-05, 1.234567e+06, +Inf, NaN."""
-    return repr(float(value)) if -_PLAIN_BELOW < value < _PLAIN_BELOW else floatToGoString(value)
+    return repr(float(value)) if -_PLAIN_BELOW < value < _PLAIN_BELOW else _with_exponent(value)
 
 
 def exemplar(trace_id: str, value: float, wall: float) -> str:
