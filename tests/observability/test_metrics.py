@@ -159,7 +159,7 @@ def test_accept_headers_of_any_version_share_what_is_kept_of_openmetrics(monkeyp
 
     monkeypatch.setattr("observability.metrics.Exposition", counted)
     metrics = Metrics()
-    body, kind = metrics.render(OPENMETRICS)
+    body, _ = metrics.render(OPENMETRICS)
     for version in ("1.0.1", "1.2.3", "2.0.0"):
         other_body, other_kind = metrics.render(f"application/openmetrics-text; version={version}")
         assert f"version={version}" in other_kind
