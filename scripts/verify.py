@@ -204,6 +204,7 @@ def add_report(result: StageResult, name: str, report: Path, code: int) -> None:
 def stage_tests(result: StageResult, options: Options) -> None:
     """Unit, property, equivalence, liveness, API, client and browser tests."""
     env = {**os.environ, "PELLUCID_STRICT_TOOLS": "1" if options.strict else "0"}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # each of the servers that tests start would compile all modules anew
     for run in SUITE_RUNS:
         report = ROOT / "artifacts" / f"pytest-{run.name}.xml"
         report.parent.mkdir(exist_ok=True)
