@@ -168,8 +168,8 @@ class SuiteRun:
     flags: tuple[str, ...] = ()
 
 
-# Workers take neighbouring tests, so that a file's server is started once; who is done first takes over half of what the
-# other one still has. What measures time, processor share or memory runs afterwards, alone.
+# Workers take neighbouring tests, so that a file's server is started once; who is done first takes over half of what is
+# left to the other one. What measures time, processor share or memory runs afterwards, alone.
 NUM_WORKERS = 2
 SUITE_RUNS = (
     SuiteRun("beside", "not alone", ("-n", str(NUM_WORKERS), "--dist", "worksteal")),
