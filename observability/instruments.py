@@ -1,8 +1,8 @@
 """Counters, gauges and histograms with closed label sets, cheap enough for one observation per token.
 
 prometheus_client's own types take a lock and walk the bucket list in Python at each observation; here a series is a
-slot object that the recorder holds on to, and prometheus_client only encodes. A label is declared with every value it
-can take, so no client text can ever become a series. Single-threaded, like the event loop that owns it.
+slot object that the recorder holds on to, and prometheus_client only says how it is written. A label is declared with
+every value it can take, so no client text can ever become a series. Single-threaded, like the event loop that owns it.
 """
 
 from abc import ABC, abstractmethod
@@ -58,10 +58,6 @@ class CounterSeries:
     def inc(self, amount: float = 1.0) -> None:
         self.value += amount
 
-    def state(self) -> float:
-        """Return all that its lines are made of."""
-        return self.value
-
 
 class GaugeSeries:
     """A number that is what it is now."""
@@ -73,10 +69,6 @@ class GaugeSeries:
 
     def set(self, value: float) -> None:
         self.value = value
-
-    def state(self) -> float:
-        """Return all that its lines are made of."""
-        return self.value
 
 
 class HistogramSeries:
@@ -105,10 +97,6 @@ class HistogramSeries:
         self.sum += value * times
         if trace_id:
             self.exemplars[bucket] = (trace_id, value, wall)
-
-    def state(self) -> tuple[object, ...]:
-        """Return all that its lines are made of."""
-        return (self.sum, tuple(self.counts), tuple(self.exemplars.items()))
 
     def forget_exemplars(self, is_known: Callable[[str], bool]) -> None:
         """Drop the exemplars whose trace id isn't known any more."""
@@ -156,6 +144,10 @@ class Instrument(ABC, Generic[S]):
         """Iterate over (label values, series)."""
         return iter(self._series.items())
 
+    @property
+    def num_series(self) -> int:
+        return len(self._series)
+
     def all_series(self) -> Iterable[S]:
         """Return every series."""
         return self._series.values()
@@ -164,9 +156,9 @@ class Instrument(ABC, Generic[S]):
     def family(self, items: Iterable[tuple[tuple[str, ...], S]] | None = None) -> Metric:
         """Return the current values in prometheus_client's form; of these series only if they are given."""
 
-    def family_of(self, values: tuple[str, ...], series: S) -> Metric:
-        """Return one series in prometheus_client's form."""
-        return self.family([(values, series)])
+    def family_at_zero(self, values: tuple[str, ...]) -> Metric:
+        """Return one series as it begins, in prometheus_client's form."""
+        return self.family([(values, self._new())])
 
     @property
     def label_names(self) -> list[str]:

@@ -42,6 +42,8 @@ TOKEN_BOUNDS = (*(float(2**i) for i in range(15)),)
 BATCH_BOUNDS = (*(float(2**i) for i in range(11)),)
 HTTP_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 
+OPENMETRICS = "application/openmetrics-text"
+
 
 class Metrics:
     """The declarations, the registry that owns them, and their exposition.
@@ -293,15 +295,21 @@ class Metrics:
         for refresh in self._refreshers:
             refresh()
         self.num_renders += 1
-        encode, content_type = choose_encoder(accept)
+        encode, content_type = _negotiated(accept)
         # Whatever the scraper can't read in names is to be escaped, says the header, and ours have nothing of the kind.
         # The library would take the colon of `vllm:` for it, which is only wrong in labels.
-        if content_type.startswith("application/openmetrics-text"):
-            encode = partial(cast(Callable[..., bytes], encode), escaping=ALLOWUTF8)
-        exposition = self._expositions.get(content_type)
+        is_openmetrics = content_type.startswith(OPENMETRICS)
+        if is_openmetrics:
+            encode = partial(encode, escaping=ALLOWUTF8)
+        # The version of OpenMetrics is the scraper's to choose, so it must not decide how many of these are kept; it
+        # only changes how native histograms are written, and there are none.
+        kept = OPENMETRICS if is_openmetrics else content_type
+        exposition = self._expositions.get(kept)
         if exposition is None:
-            exposition = self._expositions[content_type] = Exposition(cast(Encode, encode))
-        return exposition.body(self.instruments()) + encode(self._registry), content_type
+            exposition = self._expositions[kept] = Exposition(
+                self.instruments(), cast(Encode, encode), shows_exemplars=is_openmetrics
+            )
+        return exposition.body() + encode(self._registry), content_type
 
     def rejected(self, error_type: str) -> None:
         """Count a request that was refused before the recorder was told of it."""
@@ -312,3 +320,11 @@ class Metrics:
         """Count one HTTP response; a route or method that isn't ours goes to `unmatched` or `OTHER`."""
         self.http_requests.at(route, method, str(status)).inc()
         self.http_duration.at(route).observe(seconds)
+
+
+def _negotiated(accept: str) -> tuple[Callable[..., bytes], str]:
+    """Return prometheus_client's encoder and content type for an Accept header."""
+    try:
+        return choose_encoder(accept)
+    except TypeError:  # it compares a version that is no number with numbers
+        return choose_encoder("")

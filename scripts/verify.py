@@ -14,6 +14,7 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -104,7 +105,7 @@ def stage_imports(result: StageResult, options: Options) -> None:
 
 
 def stage_kernels(result: StageResult, options: Options) -> None:
-    """The native CPU kernels are built."""
+    """The native CPU kernels are built, and the bindings that the laboratory compares."""
     build = build_kernels()
     if build.state == "ready":
         result.passed += 1
@@ -113,6 +114,27 @@ def stage_kernels(result: StageResult, options: Options) -> None:
     else:
         result.skipped += 1
     result.notes.append(build.message)
+    if build.state == "ready":
+        build_bindings(result, options)
+
+
+def build_bindings(result: StageResult, options: Options) -> None:
+    """Compile the laboratory's modules now and side by side, so that no two workers of the tests compile them."""
+    from engine.errors import ConfigError
+    from engine.kernels.binding_build import BINDINGS, build_binding
+
+    def say(text: str) -> None:
+        print(f"[kernels] {text}", flush=True)
+
+    try:
+        with ThreadPoolExecutor(len(BINDINGS)) as pool:
+            list(pool.map(lambda name: build_binding(name, say), BINDINGS))
+    except ConfigError as error:
+        result.failed += options.strict
+        result.skipped += not options.strict
+        result.notes.append(str(error))
+    else:
+        result.passed += 1
 
 
 def stage_node_packages(result: StageResult, options: Options) -> None:
@@ -137,32 +159,62 @@ def stage_model(result: StageResult, options: Options) -> None:
     run_command(result, "models pull", [sys.executable, "-m", "service.cli", "models", "pull", "--json"])
 
 
-def stage_tests(result: StageResult, options: Options) -> None:
-    """Unit, property, equivalence, liveness, API, client and browser tests."""
-    report = ROOT / "artifacts" / "pytest.xml"
-    report.parent.mkdir(exist_ok=True)
-    report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", "--durations=15"]
-    if options.fast:
-        command += ["-m", "not slow"]
-    env = {**os.environ, "PELLUCID_STRICT_TOOLS": "1" if options.strict else "0"}
-    code = subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
+@dataclass(frozen=True)
+class SuiteRun:
+    """One of the runs of pytest that make up the test suite."""
+
+    name: str
+    expression: str
+    flags: tuple[str, ...] = ()
+
+
+# Workers take neighbouring tests, so that a file's server is started once; who is done first takes over half of what is
+# left to the other one. What measures time, processor share or memory runs afterwards, alone.
+NUM_WORKERS = 2
+SUITE_RUNS = (
+    SuiteRun("beside", "not alone", ("-n", str(NUM_WORKERS), "--dist", "worksteal")),
+    SuiteRun("alone", "alone"),
+)
+
+
+def add_report(result: StageResult, name: str, report: Path, code: int) -> None:
+    """Add what one run of pytest reported; a run that reports nothing, or that nothing explains, is a failure."""
     if not report.exists():
         result.failed += 1
-        result.notes.append(f"pytest wrote no report (exit code {code})")
+        result.notes.append(f"pytest ({name}) wrote no report (exit code {code})")
         return
+    passed = failed = skipped = 0
     for suite in ET.parse(report).getroot().iter("testsuite"):
         counts = {key: int(suite.get(key, "0")) for key in ("tests", "failures", "errors", "skipped")}
         bad = counts["failures"] + counts["errors"]
-        result.failed += bad
-        result.skipped += counts["skipped"]
-        result.passed += counts["tests"] - bad - counts["skipped"]
-    if code and not result.failed:
-        result.failed += 1
-        result.notes.append(f"pytest ended with exit code {code} although no test failed")
-    if result.passed == 0:
-        result.failed += 1
-        result.notes.append("no test ran")
+        failed += bad
+        skipped += counts["skipped"]
+        passed += counts["tests"] - bad - counts["skipped"]
+    if code and not failed:
+        failed += 1
+        result.notes.append(f"pytest ({name}) ended with exit code {code} although no test failed")
+    if passed == 0:
+        failed += 1
+        result.notes.append(f"pytest ({name}) ran no test")
+    result.passed += passed
+    result.failed += failed
+    result.skipped += skipped
+
+
+def stage_tests(result: StageResult, options: Options) -> None:
+    """Unit, property, equivalence, liveness, API, client and browser tests."""
+    env = {**os.environ, "PELLUCID_STRICT_TOOLS": "1" if options.strict else "0"}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # each of the servers that tests start would compile all modules anew
+    for run in SUITE_RUNS:
+        report = ROOT / "artifacts" / f"pytest-{run.name}.xml"
+        report.parent.mkdir(exist_ok=True)
+        report.unlink(missing_ok=True)
+        expression = f"({run.expression}) and not slow" if options.fast else run.expression
+        command = [sys.executable, "-m", "pytest", "-q", *run.flags, "-m", expression, f"--junitxml={report}"]
+        started = time.monotonic()
+        code = subprocess.run([*command, "--durations=15"], cwd=ROOT, env=env, check=False).returncode
+        result.notes.append(f"{run.name}: {time.monotonic() - started:.0f} s")
+        add_report(result, run.name, report, code)
 
 
 def stage_stack(result: StageResult, options: Options) -> None:

@@ -18,6 +18,7 @@ MEASURED_S = 4.0
 NUM_MEASURED = 4  # what else the machine does makes it dearer, never cheaper
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("tab", "height"), [("live", 2600), ("requests", 900)])  # all charts; a screen of rows
 def test_tab_costs_less_than_a_tenth_of_a_core_at_one_frame_a_second(browser: Chrome, tab: str, height: int) -> None:
     stub = Stub(rate=2.0, past_s=320.0)
@@ -27,9 +28,11 @@ def test_tab_costs_less_than_a_tenth_of_a_core_at_one_frame_a_second(browser: Ch
         page.open(f"#{tab}")
         page.wait_text("[data-field=state]", "Ready")
         page.run("return new Promise((done) => setTimeout(done, 2000))")
-        share = min(core_share(page) for _ in range(NUM_MEASURED))
+        shares = [core_share(page)]
+        while shares[-1] >= MAX_CORE_SHARE and len(shares) < NUM_MEASURED:
+            shares.append(core_share(page))
         browser.get("about:blank")
-    assert share < MAX_CORE_SHARE, f"{share:.1%} of a core"
+    assert min(shares) < MAX_CORE_SHARE, [f"{share:.1%} of a core" for share in shares]
 
 
 def core_share(page: Page) -> float:

@@ -10,6 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENTS = ROOT / "clients"
+# Workers of pytest-xdist don't compile over what another one is running.
+BUILD = Path("build", os.environ.get("PYTEST_XDIST_WORKER", ""))
 BUILD_TIMEOUT_S = 300.0
 JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
@@ -34,8 +36,8 @@ def c_build() -> Path:
     """Build the C client, plain and sanitized, and return the directory."""
     require("gcc")
     require("make")
-    build("make", "-s", "-C", str(CLIENTS / "c"), "CC=gcc", "all", "sanitized")
-    return CLIENTS / "c" / "build"
+    build("make", "-s", "-C", str(CLIENTS / "c"), "CC=gcc", f"BUILD={BUILD}", "all", "sanitized")
+    return CLIENTS / "c" / BUILD
 
 
 @functools.cache
@@ -43,7 +45,7 @@ def java_build() -> Path:
     """Build the Java client and its worker and return the directory of the classes."""
     require("javac")
     require("java")
-    classes = CLIENTS / "java" / "build"
+    classes = CLIENTS / "java" / BUILD
     here = Path(__file__).resolve().parent
     sources = [*(CLIENTS / "java" / "src").rglob("*.java"), *(here / "java").rglob("*.java")]
     build("javac", "-Xlint:all", "-Werror", "--release", "17", "-d", str(classes), *sorted(map(str, sources)))
@@ -54,8 +56,8 @@ def java_build() -> Path:
 def csharp_build() -> Path:
     """Build the C# client and its worker with Mono's compiler and return the directory."""
     require("mcs")
-    folder = CLIENTS / "csharp" / "build"
-    folder.mkdir(exist_ok=True)
+    folder = CLIENTS / "csharp" / BUILD
+    folder.mkdir(parents=True, exist_ok=True)
     here = Path(__file__).resolve().parent
     mcs = ("mcs", "-langversion:7.2", "-warn:4", "-warnaserror", "-r:System.Net.Http.dll")
     sources = sorted(map(str, (CLIENTS / "csharp" / "src").glob("*.cs")))

@@ -49,6 +49,7 @@ def cpu_us_per_call(call: Callable[[], None], *, num_calls: int) -> float:
     return min(rounds)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("num_seqs", "num_calls"), [(1, 500), (32, 200), (256, 30)])
 def test_channel_step_of_many_sequences_costs_little(num_seqs: int, num_calls: int) -> None:
     message = decode_step(num_seqs)

@@ -316,6 +316,7 @@ def test_events_callback_that_raises_is_reported_and_serving_goes_on() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.alone
 def test_heartbeat_while_idle_keeps_the_age_small() -> None:
     async def body(engine: AsyncEngine, fake: FakeEngine, events: list[Event]) -> None:
         await collect(engine.generate(make_request("a")))

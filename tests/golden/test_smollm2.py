@@ -68,11 +68,8 @@ def test_golden_record_is_complete() -> None:
         assert len(case.first_step_top20) == 20
 
 
-def test_torch_executor_all_prompts_in_one_batch_give_recorded_tokens(model: LoadedModel) -> None:
-    executor = TorchExecutor(
-        model.spec, model.weights, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype="float32", device="cpu"
-    )
-    run = PagedRun(executor, BLOCK_SIZE, NUM_BLOCKS)
+def check_all_in_one_batch(run: PagedRun) -> None:
+    """Compute all prompts in one forward pass, decode them together, and compare with the record."""
     seqs = [run.add(case.text, case.prompt_ids) for case in RECORD.cases]
     run.step(*((seq, seq.num_tokens) for seq in seqs))
     for case, seq in zip(RECORD.cases, seqs, strict=True):
@@ -88,14 +85,27 @@ def test_torch_executor_all_prompts_in_one_batch_give_recorded_tokens(model: Loa
         case.check_tokens(seq.output_token_ids)
 
 
+def check_alone(run: PagedRun, case: GoldenCase, num_tokens: int) -> None:
+    """Compute a prompt in one forward pass, decode it alone, and compare with the record."""
+    tokens = run.generate(run.add(case.text, case.prompt_ids), num_tokens)
+    case.check_first_step(run.logits[case.text, len(case.prompt_ids) - 1])
+    case.check_tokens(tokens)
+
+
+def test_torch_executor_all_prompts_in_one_batch_give_recorded_tokens(model: LoadedModel) -> None:
+    executor = TorchExecutor(
+        model.spec, model.weights, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype="float32", device="cpu"
+    )
+    check_all_in_one_batch(PagedRun(executor, BLOCK_SIZE, NUM_BLOCKS))
+
+
 def test_native_executor_exact_mode_gives_recorded_tokens(model: LoadedModel) -> None:
     executor = native_executor(model.spec, model.weights, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, exact=True)
-    run = PagedRun(executor, BLOCK_SIZE, NUM_BLOCKS)
-    for case in RECORD.cases:
-        seq = run.add(case.text, case.prompt_ids)
-        tokens = run.generate(seq, len(case.tokens))
-        case.check_first_step(run.logits[case.text, len(case.prompt_ids) - 1])
-        case.check_tokens(tokens)
+    check_all_in_one_batch(PagedRun(executor, BLOCK_SIZE, NUM_BLOCKS))
+    alone = PagedRun(executor, BLOCK_SIZE, NUM_BLOCKS)
+    for case in RECORD.cases:  # a decode of one row takes another path through the kernels
+        check_alone(alone, case, 4)
+    check_alone(PagedRun(executor, BLOCK_SIZE, NUM_BLOCKS), RECORD.cases[0], len(RECORD.cases[0].tokens))
     executor.close()
 
 
@@ -106,7 +116,4 @@ def test_reference_executor_gives_recorded_logits_and_first_tokens(model: Loaded
         NUM_BLOCKS,
     )
     for case in RECORD.cases:
-        seq = run.add(case.text, case.prompt_ids)
-        tokens = run.generate(seq, 4)
-        case.check_first_step(run.logits[case.text, len(case.prompt_ids) - 1])
-        case.check_tokens(tokens)
+        check_alone(run, case, 4)

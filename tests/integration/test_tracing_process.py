@@ -76,6 +76,7 @@ def no_collector() -> Iterator[str]:
     yield ""
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_collector_that_refuses_or_never_answers_changes_no_latency_and_the_exit_is_bounded() -> None:
     medians, exits = {}, {}

@@ -36,6 +36,8 @@ from engine.schedule import Schedule
 from engine.scheduler import Scheduler
 from engine.sequence import EngineRequest
 
+pytestmark = pytest.mark.alone
+
 NUM_RUNNING = 256
 NUM_STEPS = 48
 TARGET_US = 400

@@ -1,14 +1,14 @@
 """The exposition: names, closed label sets, exemplars, content negotiation."""
 
 import re
+from typing import Any
 
 import pytest
-from prometheus_client import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from observability.exposition import Exposition
-from observability.instruments import Counter, Histogram, HistogramSeries, Info, Label
+from observability.instruments import Counter, Histogram, HistogramSeries, Label
 from observability.metrics import Metrics
 from tests.support.event_script import Script
 
@@ -150,17 +150,29 @@ def test_newest_exemplar_of_a_bucket_wins() -> None:
     assert series.exemplars == {0: ("b", 0.6, 2.0)}
 
 
-def test_scrape_writes_anew_only_the_series_that_changed() -> None:
+def test_accept_headers_of_any_version_share_what_is_kept_of_openmetrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Exposition] = []
+
+    def counted(*args: Any, **settings: Any) -> Exposition:
+        made.append(Exposition(*args, **settings))
+        return made[-1]
+
+    monkeypatch.setattr("observability.metrics.Exposition", counted)
     metrics = Metrics()
-    exposition = Exposition(generate_latest)
-    first = exposition.body(metrics.instruments())
-    num_infos = sum(isinstance(each, Info) for each in metrics.instruments())
-    before = exposition.num_encoded
-    assert exposition.body(metrics.instruments()) == first
-    assert exposition.num_encoded - before == num_infos
-    metrics.requests.at("stop").inc()
-    metrics.itl.at().observe(0.01)
-    before = exposition.num_encoded
-    second = exposition.body(metrics.instruments())
-    assert exposition.num_encoded - before == num_infos + 2
-    assert second == Exposition(generate_latest).body(metrics.instruments())
+    body, _ = metrics.render(OPENMETRICS)
+    for version in ("1.0.1", "1.2.3", "2.0.0"):
+        other_body, other_kind = metrics.render(f"application/openmetrics-text; version={version}")
+        assert f"version={version}" in other_kind
+        assert _of_ours(other_body) == _of_ours(body)
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("accept", ["application/openmetrics-text; version=x", "text/plain; version=x.y"])
+def test_accept_header_with_a_version_that_is_no_number_gets_the_text_format(accept: str) -> None:
+    body, kind = Metrics().render(accept)
+    assert kind.startswith("text/plain; version=0.0.4")
+    assert b"pellucid_requests_total" in body
+
+
+def _of_ours(body: bytes) -> list[bytes]:
+    return [line for line in body.splitlines() if line.startswith(b"pellucid_")]

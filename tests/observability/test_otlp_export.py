@@ -137,6 +137,7 @@ def test_collector_that_rejects_spans_is_said_once_and_each_span_counted(
     assert f'pellucid_spans_dropped_total{{reason="export_failed"}} {dropped["export_failed"]:.1f}' in exposed
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("collector", [refusing_collector, silent_collector])
 def test_collector_that_is_down_or_silent_costs_no_time_and_the_end_is_bounded(collector) -> None:  # type: ignore[no-untyped-def]
     with collector() as endpoint:

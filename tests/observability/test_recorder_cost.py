@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from engine.events import BlockAllocated, BlockPublished, Event, RequestTokens
 from tests.support.event_script import Script
 
@@ -22,6 +24,7 @@ def one_step(script: Script, step: int) -> list[Event]:
     return events
 
 
+@pytest.mark.alone
 def test_recorder_costs_microseconds_per_event() -> None:
     script = Script()
     script.engine_started(num_blocks=4096)

@@ -85,6 +85,16 @@ def test_event_that_comes_late_counts_in_its_own_second(script: Script) -> None:
     assert columns(script.recorder.stats(), "t", "generated_tokens")[1] == (1001, 1)
 
 
+def test_event_that_comes_after_its_second_was_shown_is_shown_the_next_time(script: Script) -> None:
+    script.at(1001.9)
+    script.arrive("a")
+    late = script.event(RequestTokens, request_id="a", num_tokens=1, num_output_tokens=1)
+    script.at(1003.5)
+    assert columns(script.recorder.stats(), "t", "generated_tokens")[1] == (1001, 0)
+    script.recorder.consume([late])
+    assert columns(script.recorder.stats(), "t", "generated_tokens")[1] == (1001, 1)
+
+
 def test_rates_are_over_complete_seconds_of_the_window_and_never_recover_late(script: Script) -> None:
     script.arrive("a")
     script.schedule("a")

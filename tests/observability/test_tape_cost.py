@@ -4,6 +4,7 @@ import asyncio
 import time
 
 import msgspec
+import pytest
 
 from engine.clock import ManualClock
 from engine.events import (
@@ -51,6 +52,7 @@ def messages() -> list[list[Event]]:
     return made
 
 
+@pytest.mark.alone
 def test_ring_and_one_viewer_cost_a_fraction_of_a_step() -> None:
     tape = EventTape(ManualClock(), capacity=8_192)  # full after some steps, so that the oldest state follows too
     made = messages()

@@ -22,6 +22,7 @@ def write(path: Path, num_rounds: int) -> int:
     return len(events)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
 def test_check_costs_microseconds_per_event(tmp_path: Path, name: str) -> None:
     num_events = write(tmp_path / name, NUM_ROUNDS)

@@ -4,6 +4,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
 from engine.config import SchedulerConfig
 from engine.errors import ModelLoadError
 from engine.supervision import SupervisionConfig
@@ -63,6 +65,7 @@ def test_engine_that_hangs_turns_ready_then_health_503_and_fails_what_waits() ->
         assert served.get("/health").status_code == 503
 
 
+@pytest.mark.alone
 def test_idle_engine_stays_ready() -> None:
     with serve(script=emits(b"ok"), settings=ServiceSettings(ready_heartbeat_s=0.3)) as served:
         assert not threading.Event().wait(0.6)  # twice the bound without any request

@@ -20,6 +20,7 @@ def render(text: str, *, limits: TemplateLimits | None = None, clock: Clock | No
     return ChatTemplate(source, build_tokenizer(source), limits=limits, clock=clock).render_text(USER)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "text",
     [

@@ -52,6 +52,7 @@ def test_decode_default_model_returns_the_encoded_text(text: str, smollm2: Token
     assert smollm2.decode(smollm2.encode(text)) == text
 
 
+@pytest.mark.alone
 @pytest.mark.model
 def test_build_default_model_takes_less_than_half_a_second(smollm2_source: GgufTokenizerSource) -> None:
     # Processor time of the best of three: other processes of this machine don't count.
