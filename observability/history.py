@@ -1,11 +1,10 @@
 """The columns that charts are drawn from: one row per second."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from observability.sketch import Sketch
 from observability.stats import History
-from observability.window import Cell, Second, Sliding
+from observability.window import Second, Sliding
 
 # A chart's percentile at second s is over the seconds that end with s: one second alone rarely holds enough samples.
 # There are many gaps between tokens for one first token, so those follow more closely.
@@ -22,24 +21,40 @@ def history_columns(seconds: Sequence[Second], num_rows: int, wall_offset: float
         num_rows: rows wanted at most.
         wall_offset: Unix epoch seconds minus monotonic seconds.
     """
-    first = max(0, len(seconds) - num_rows)
-    rows = [_cells(seconds, i) for i in range(first, len(seconds))]
-    columns: dict[str, list[Any]] = {
-        name: list(cells) for name, cells in zip(_CELLS, zip(*rows, strict=True), strict=False)
-    }
+    rows = seconds[max(0, len(seconds) - num_rows) :]
+    first = len(seconds) - len(rows)
+    sliding = [_sliding(seconds, i) for i in range(first, len(seconds))]
     return History(
-        t=[round(second.second + wall_offset) for second in seconds[first:]],
-        **{name: columns.get(name, []) for name in _CELLS},
+        t=[round(row.second + wall_offset) for row in rows],
+        prefill_tokens=[row.prefill_tokens for row in rows],
+        generated_tokens=[row.generated_tokens for row in rows],
+        steps=[row.steps for row in rows],
+        batch_prefill=[_per_step(row.prefill_tokens, row) for row in rows],
+        batch_decode=[_per_step(row.decode_tokens, row) for row in rows],
+        running=[row.gauges.running for row in rows],
+        waiting=[row.gauges.waiting for row in rows],
+        kv_free=[row.gauges.kv_free for row in rows],
+        kv_referenced=[row.gauges.kv_referenced for row in rows],
+        kv_cached=[row.gauges.kv_cached for row in rows],
+        blocked_on=[row.gauges.blocked_on for row in rows],
+        busy_s=[_short(row.busy_s) for row in rows],
+        schedule_s=[_short(row.schedule_s) for row in rows],
+        execute_s=[_short(row.execute_s) for row in rows],
+        sample_s=[_short(row.sample_s) for row in rows],
+        update_s=[_short(row.update_s) for row in rows],
+        preemptions=[row.preemptions for row in rows],
+        kv_evictions=[row.evictions for row in rows],
+        recomputed_tokens=[row.recomputed_tokens for row in rows],
+        prefix_queries=[row.prefix_queries for row in rows],
+        prefix_hits=[row.prefix_hits for row in rows],
+        requests_received=[row.requests_received for row in rows],
+        requests_ended=[row.requests_ended for row in rows],
+        ttft_p50_ms=[_milliseconds(row.ttft_p50_s) for row in sliding],
+        ttft_p90_ms=[_milliseconds(row.ttft_p90_s) for row in sliding],
+        ttft_p99_ms=[_milliseconds(row.ttft_p99_s) for row in sliding],
+        itl_p50_ms=[_milliseconds(row.itl_p50_s) for row in sliding],
+        itl_p99_ms=[_milliseconds(row.itl_p99_s) for row in sliding],
     )
-
-
-def _cells(seconds: Sequence[Second], index: int) -> Sequence[Cell]:
-    """Return what the columns say of seconds[index]: made once, for a settled second rarely changes."""
-    row = seconds[index]
-    if row.cells is None:
-        sliding = _sliding(seconds, index)
-        row.cells = tuple(cell(row, sliding) for cell in _CELLS.values())
-    return row.cells
 
 
 def _sliding(seconds: Sequence[Second], index: int) -> Sliding:
@@ -73,35 +88,3 @@ def _short(seconds: float) -> float:
 
 def _milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds * 1000, 3)
-
-
-_CELLS: dict[str, Callable[[Second, Sliding], Cell]] = {
-    "prefill_tokens": lambda row, _: row.prefill_tokens,
-    "generated_tokens": lambda row, _: row.generated_tokens,
-    "steps": lambda row, _: row.steps,
-    "batch_prefill": lambda row, _: _per_step(row.prefill_tokens, row),
-    "batch_decode": lambda row, _: _per_step(row.decode_tokens, row),
-    "running": lambda row, _: row.gauges.running,
-    "waiting": lambda row, _: row.gauges.waiting,
-    "kv_free": lambda row, _: row.gauges.kv_free,
-    "kv_referenced": lambda row, _: row.gauges.kv_referenced,
-    "kv_cached": lambda row, _: row.gauges.kv_cached,
-    "blocked_on": lambda row, _: row.gauges.blocked_on,
-    "busy_s": lambda row, _: _short(row.busy_s),
-    "schedule_s": lambda row, _: _short(row.schedule_s),
-    "execute_s": lambda row, _: _short(row.execute_s),
-    "sample_s": lambda row, _: _short(row.sample_s),
-    "update_s": lambda row, _: _short(row.update_s),
-    "preemptions": lambda row, _: row.preemptions,
-    "kv_evictions": lambda row, _: row.evictions,
-    "recomputed_tokens": lambda row, _: row.recomputed_tokens,
-    "prefix_queries": lambda row, _: row.prefix_queries,
-    "prefix_hits": lambda row, _: row.prefix_hits,
-    "requests_received": lambda row, _: row.requests_received,
-    "requests_ended": lambda row, _: row.requests_ended,
-    "ttft_p50_ms": lambda _, sliding: _milliseconds(sliding.ttft_p50_s),
-    "ttft_p90_ms": lambda _, sliding: _milliseconds(sliding.ttft_p90_s),
-    "ttft_p99_ms": lambda _, sliding: _milliseconds(sliding.ttft_p99_s),
-    "itl_p50_ms": lambda _, sliding: _milliseconds(sliding.itl_p50_s),
-    "itl_p99_ms": lambda _, sliding: _milliseconds(sliding.itl_p99_s),
-}

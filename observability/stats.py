@@ -1,7 +1,6 @@
 """The form of `GET /stats`, and its JSON Schema. A change of meaning or a removal raises VERSION."""
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -217,42 +216,35 @@ def stats_schema() -> dict[str, Any]:
     return msgspec.json.schema(Stats)
 
 
-_SUMMED_NAMES = (
-    *("prefill_tokens", "decode_tokens", "generated_tokens", "recomputed_tokens", "steps", "decode_steps"),
-    *("decode_seqs", "busy_s", "schedule_s", "execute_s", "sample_s", "update_s", "requests_ended", "preemptions"),
-    *("evictions", "prefix_queries", "prefix_hits"),
-)
-_SUMMED = attrgetter(*_SUMMED_NAMES)
-
-
 def window_stats(seconds: Sequence[Second]) -> WindowStats:
     """Sum up complete seconds."""
     span = len(seconds)
-    sums = [sum(column) for column in zip(*map(_SUMMED, seconds), strict=True)]
-    total = dict(zip(_SUMMED_NAMES, sums, strict=True)) if sums else dict.fromkeys(_SUMMED_NAMES, 0)
+
+    def total(name: str) -> int:
+        return sum(getattr(second, name) for second in seconds)
 
     def rate(amount: float) -> float:
         return amount / span if span else 0.0
 
-    steps = total["steps"]
+    steps = total("steps")
     return WindowStats(
         seconds=span,
-        prefill_tokens_per_s=rate(total["prefill_tokens"]),
-        decode_tokens_per_s=rate(total["generated_tokens"]),
+        prefill_tokens_per_s=rate(total("prefill_tokens")),
+        decode_tokens_per_s=rate(total("generated_tokens")),
         steps_per_s=rate(steps),
-        requests_per_s=rate(total["requests_ended"]),
-        preemptions=total["preemptions"],
-        kv_evictions=total["evictions"],
-        recomputed_tokens=total["recomputed_tokens"],
-        prefix_hit_ratio=_ratio(total["prefix_hits"], total["prefix_queries"]),
-        decode_batch_mean=_ratio(total["decode_seqs"], total["decode_steps"]),
-        prefill_tokens_per_step=_ratio(total["prefill_tokens"], steps),
-        decode_tokens_per_step=_ratio(total["decode_tokens"], steps),
-        busy_ratio=min(1.0, rate(total["busy_s"])),
-        schedule_s=total["schedule_s"],
-        execute_s=total["execute_s"],
-        sample_s=total["sample_s"],
-        update_s=total["update_s"],
+        requests_per_s=rate(total("requests_ended")),
+        preemptions=total("preemptions"),
+        kv_evictions=total("evictions"),
+        recomputed_tokens=total("recomputed_tokens"),
+        prefix_hit_ratio=_ratio(total("prefix_hits"), total("prefix_queries")),
+        decode_batch_mean=_ratio(total("decode_seqs"), total("decode_steps")),
+        prefill_tokens_per_step=_ratio(total("prefill_tokens"), steps),
+        decode_tokens_per_step=_ratio(total("decode_tokens"), steps),
+        busy_ratio=min(1.0, rate(sum(second.busy_s for second in seconds))),
+        schedule_s=sum(second.schedule_s for second in seconds),
+        execute_s=sum(second.execute_s for second in seconds),
+        sample_s=sum(second.sample_s for second in seconds),
+        update_s=sum(second.update_s for second in seconds),
         ttft=_percentiles(Sketch.merged(second.ttft for second in seconds)),
         itl=_percentiles(Sketch.merged(second.itl for second in seconds)),
     )

@@ -7,8 +7,6 @@ import msgspec
 
 from observability.sketch import Sketch
 
-Cell = int | float | str | None
-
 
 @dataclass(slots=True)
 class Second:
@@ -18,7 +16,6 @@ class Second:
         second: monotonic seconds, rounded down.
         busy_s: wall time spent in steps that ended in this second.
         sliding: percentiles of the seconds up to this one, once they have been asked for.
-        cells: its row of the charts, once that has been asked for; None again when something of it comes late.
     """
 
     second: int
@@ -44,7 +41,6 @@ class Second:
     itl: Sketch = field(default_factory=Sketch)
     gauges: "Gauges" = field(default_factory=lambda: Gauges())
     sliding: "Sliding | None" = None
-    cells: tuple[Cell, ...] | None = None
 
 
 class Gauges(msgspec.Struct, frozen=True, gc=False):
@@ -90,9 +86,7 @@ class Window:
         if offset == 0:
             return newest
         if offset < 0:
-            earlier = self._seconds[max(0, len(self._seconds) - 1 + offset)]
-            earlier.cells = None  # for it is about to change
-            return earlier
+            return self._seconds[max(0, len(self._seconds) - 1 + offset)]
         self._advance(int(t))
         return self._seconds[-1]
 
