@@ -90,7 +90,7 @@ def check_difference(request: pytest.FixtureRequest) -> Callable[[str, float], N
 
 @pytest.mark.parametrize(
     "precision",
-    ["llama float32", "Q4_1", "Q8_0", f"Q8_0{KV}float16", f"Q8_0{KV}int8", f"Q4_K{KV}bfloat16{WIDE_BLOCKS}"],
+    ["llama float32", "BF16", "Q4_1", "Q8_0", f"Q8_0{KV}float16", f"Q8_0{KV}int8", f"Q4_K{KV}bfloat16{WIDE_BLOCKS}"],
 )
 def test_one_thread_equals_several(precision: str, check_difference: Callable[[str, float], None]) -> None:
     runs = []
