@@ -39,6 +39,7 @@ Decoder::Decoder(const PellucidDecoderShape& shape, const float* cosines, const 
   gate_up_ = float_rows(rows, std::max<int64_t>(2 * int64_t(shape.intermediate_size), shape.hidden_size));
   activated_ = float_rows(rows, shape.intermediate_size);
   quantized_ = OwnedRows(rows, widest / kBlock * kBlock);
+  layer_rows_ = head_rows_ = {quantized_.view.values, quantized_.view.scales, quantized_.view.sums, nullptr, nullptr};
   if (kernels->pair_row) pairs_ = AlignedMemory(size_t((rows + kRowGroup - 1) / kRowGroup * kRowGroup * widest) * 2);
   const int group = shape.num_heads / shape.num_kv_heads;
   if (group > kMaxAttentionRows) throw std::invalid_argument("too many query heads share a KV head");
@@ -57,6 +58,9 @@ void Decoder::set_weight(const std::string& name, const std::string& encoding, c
     const Format format = format_of(*kernels_, encoding, inputs);
     needs_pairs_ |= is_tiled(format);
     needs_quantized_ |= !is_tiled(format) && !is_float(format);
+    QuantizedRows& rows = outputs == shape_.vocab_size ? head_rows_ : layer_rows_;
+    if (format == Format::kUint8) rows.corrections = quantized_.view.corrections;
+    if (format == Format::kUint6K) rows.half_corrections = quantized_.view.half_corrections;
     allocate_matrix(target, format, outputs, inputs);
     pack_rows(target, encoding, data, 0, outputs);
   };
@@ -110,7 +114,7 @@ void Decoder::forward(const PellucidBatch& batch, float* logits, PellucidObserve
   if (batch.num_tokens == 0) return;
   plan_attention(batch);
   // Sixteen rows of activations lie together, and tokens of a block: what one thread writes, another had better not.
-  step_ = {&batch, logits, observer, batch.num_tokens <= 8 ? 2 : batch.num_tokens < 64 ? 8 : 16};
+  step_ = {&batch, logits, observer, batch.num_tokens <= 8 ? 2 : batch.num_tokens < 32 ? 8 : 16};
   team_.run(*this, num_phases());
 }
 
@@ -170,7 +174,7 @@ void Decoder::run_layer_item(int index, int phase, int item, int thread) {
     switch (phase) {
       case kNorm: add_and_normalise(layer.attn_norm, index > 0, row); break;
       case kRotate: rotate_and_store(index, row); break;
-      case kRound: round_row(floats(attended_), q_size, row); break;
+      case kRound: round_row(floats(attended_), q_size, row, layer_rows_); break;
       case kMlpNorm: add_and_normalise(layer.mlp_norm, true, row); break;
       default: activate(row); break;
     }
@@ -269,7 +273,7 @@ void Decoder::add_and_normalise(const std::vector<float>& weight, bool add, int 
     for (int j = 0; j < hidden; ++j) x[j] += delta[j];
   }
   kernels_->rms_norm(x, weight.data(), hidden, shape_.norm_epsilon, out);
-  round_row(floats(normed_), hidden, row);
+  round_row(floats(normed_), hidden, row, layer_rows_);
 }
 
 void Decoder::normalise_logits_row(int index) {
@@ -280,13 +284,13 @@ void Decoder::normalise_logits_row(int index) {
   float* x = floats(gate_up_) + index * hidden;
   for (int64_t j = 0; j < hidden; ++j) x[j] = residual[j] + delta[j];
   kernels_->rms_norm(x, final_norm_.data(), int(hidden), shape_.norm_epsilon, floats(normed_) + index * hidden);
-  round_row(floats(normed_), int(hidden), index);
+  round_row(floats(normed_), int(hidden), index, head_rows_);
 }
 
-void Decoder::round_row(const float* x, int width, int row) {
+void Decoder::round_row(const float* x, int width, int row, const QuantizedRows& rows) {
   if (width % kBlock) return;  // such a matrix takes float rows
   x += int64_t(row) * width;
-  if (needs_quantized_) kernels_->quantize_row(x, width, quantized_.view, row);
+  if (needs_quantized_) kernels_->quantize_row(x, width, rows, row);
   if (needs_pairs_) kernels_->pair_row(x, width, reinterpret_cast<uint16_t*>(pairs_.data()), row);
 }
 
@@ -294,7 +298,7 @@ void Decoder::activate(int row) {
   const int64_t inner = shape_.intermediate_size;
   const float* gate = floats(gate_up_) + row * 2 * inner;
   kernels_->swiglu(gate, gate + inner, int(inner), floats(activated_) + row * inner);
-  round_row(floats(activated_), int(inner), row);
+  round_row(floats(activated_), int(inner), row, layer_rows_);
 }
 
 void Decoder::rotate_and_store(int index, int row) {

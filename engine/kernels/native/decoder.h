@@ -90,7 +90,7 @@ class Decoder final : private PhasedWork {
   void embed(int row);
   void add_and_normalise(const std::vector<float>& weight, bool add, int row);
   void normalise_logits_row(int index);
-  void round_row(const float* x, int width, int row);
+  void round_row(const float* x, int width, int row, const QuantizedRows& rows);
   void rotate_and_store(int layer, int row);
   void attend(int layer, int item, int thread);
   uint8_t* piece(int64_t block, int64_t layer, int64_t kv_head) const;
@@ -115,6 +115,7 @@ class Decoder final : private PhasedWork {
   AlignedMemory residual_, normed_, qkv_, attended_, gate_up_, activated_, delta_;
   // The inputs of products, in the forms that some matrix needs.
   OwnedRows quantized_;
+  QuantizedRows layer_rows_{}, head_rows_{};  // quantized_, what the formats of either don't need being null
   AlignedMemory pairs_;
   bool needs_quantized_ = false, needs_pairs_ = false;
   struct AttentionTile {

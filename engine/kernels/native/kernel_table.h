@@ -66,7 +66,8 @@ struct QuantizedRows {
   int8_t* values;        // [group][block][16 rows][32]
   float* scales;         // [group][block][16 rows]
   float* sums;           // [group][block][16 rows]: scale * sum of the block's values
-  int32_t* corrections;  // [group][block][16 rows]: -128 * sum of the block's values
+  // What formats with a bias start their sums from; null where no matrix has such a format.
+  int32_t* corrections;       // [group][block][16 rows]: -128 * sum of the block's values
   int32_t* half_corrections;  // [group][block][2][16 rows]: -32 * sum of the half's values
 };
 

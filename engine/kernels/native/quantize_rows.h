@@ -214,7 +214,8 @@ void quantize_row(const float* x, int num_inputs, const QuantizedRows& out, int 
       const HalfSums sums = round_block(x + (first + b) * kBlock, choices.factor[b], out.values + at * kBlock);
       out.scales[at] = scale;
       out.sums[at] = scale * float(sums.first + sums.second);
-      out.corrections[at] = -128 * (sums.first + sums.second);
+      if (out.corrections) out.corrections[at] = -128 * (sums.first + sums.second);
+      if (!out.half_corrections) continue;
       out.half_corrections[block * 2 * kRowGroup + place] = -32 * sums.first;
       out.half_corrections[block * 2 * kRowGroup + kRowGroup + place] = -32 * sums.second;
     }
