@@ -1,9 +1,14 @@
 """`scripts/bench.py --overhead`: what the instruments cost, all of them on against all of them off, in pairs.
 
-Two servers are up all the time, and short bursts of the same closed loop alternate between them in the order on, off,
+Two servers are up at a time, and short bursts of the same closed loop alternate between them in the order on, off,
 off, on: what the machine does meanwhile, it does to both. On: events, ring, metrics, spans, a viewer of the live feed,
 and a scrape every two seconds, as `run_stack.py` has Prometheus do it. Off: `--no-instruments`. Both get the same
 prompts, and their outputs must be equal. That the other server really rests is measured too.
+
+Two processes of the same program differ by a percent or two for as long as they live, by where their memory happens to
+lie. So both are started anew for each of several blocks, the other one first in every second, and the interval is over
+blocks: more pairs of the same two processes would only repeat their difference. `--control` compares two servers
+without instruments, which shows what the method itself says of no difference.
 """
 
 import argparse
@@ -17,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -78,14 +83,14 @@ class Scraper:
     """Asks for the metrics every SCRAPE_INTERVAL_S of the time in which its server is under load.
 
     Args:
-        address: of the server.
+        arm: the server.
 
     Attributes:
         num_scrapes: so far.
     """
 
-    def __init__(self, address: str) -> None:
-        self._request = Request(f"{address}/metrics", headers=SCRAPE_HEADERS)
+    def __init__(self, arm: PellucidArm) -> None:
+        self._arm = arm
         self._due_s = SCRAPE_INTERVAL_S
         self.num_scrapes = 0
 
@@ -104,7 +109,7 @@ class Scraper:
     def _run(self, over: threading.Event) -> None:
         began = time.perf_counter()
         while not over.wait(max(0.0, began + self._due_s - time.perf_counter())):
-            with urlopen(self._request, timeout=10) as response:
+            with urlopen(Request(f"{self._arm.address}/metrics", headers=SCRAPE_HEADERS), timeout=10) as response:
                 response.read()
             self.num_scrapes += 1
             self._due_s += SCRAPE_INTERVAL_S
@@ -115,16 +120,20 @@ class Comparison:
     """The two servers, and the bursts that they get.
 
     Args:
-        on, off: started.
+        on, off: started before the first pair.
         workload: what a burst asks for; its first concurrency counts.
         prompts: where the prompts come from.
+        is_watched: whether the first is scraped.
     """
 
-    def __init__(self, on: PellucidArm, off: PellucidArm, workload: Workload, prompts: PromptSource) -> None:
+    def __init__(
+        self, on: PellucidArm, off: PellucidArm, workload: Workload, prompts: PromptSource, *, is_watched: bool
+    ) -> None:
         self._arms = {"on": on, "off": off}
         self._workload = workload
         self._prompts = prompts
-        self.scraper = Scraper(on.address)
+        self._is_watched = is_watched
+        self.scraper = Scraper(on)
 
     def pair(self, order: tuple[str, str]) -> dict[str, Burst]:
         """Give both the same prompts, one after the other."""
@@ -136,7 +145,7 @@ class Comparison:
         arm, other = self._arms[name], self._arms["off" if name == "on" else "on"]
         shape = LoopShape(self._workload.concurrencies[0], num_requests=self._workload.num_requests)
         before, other_before, began = _spent(arm), sum(_spent(other)), time.perf_counter()
-        if name == "on":
+        if name == "on" and self._is_watched:
             with self.scraper.during():
                 run = arm.run_loop(shape, prompts, self._workload)
         else:
@@ -155,7 +164,7 @@ class Comparison:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, print, write the record; 1 when outputs differ or the cost may be over the limit, 2 for bad usage."""
+    """Measure, print, write the record; 1 when outputs differ or the cost is over the limit, 2 for bad usage."""
     args = _arguments(arguments)
     console = Console(stderr=args.json == "-")
     machine = fingerprint(threads=args.threads)
@@ -164,34 +173,28 @@ def main(arguments: Sequence[str]) -> int:
     workload = Workload("overhead", args.prompt_tokens, args.new_tokens, (args.streams,), num_requests=args.streams)
     logs = Path(tempfile.mkdtemp(prefix="pellucid-overhead-"))
     options = ["--threads", str(args.threads)]
-    on = PellucidArm("on", logs, model=args.model, options=options)
-    off = PellucidArm("off", logs, model=args.model, options=[*options, "--no-instruments"])
-    pairs: list[dict[str, Burst]] = []
-    try:
-        on.start(workload)
-        off.start(workload)
-        viewer = subprocess.Popen([sys.executable, "-c", VIEWER, on.address, str(args.viewers)])
+    prompts = PromptSource(text, seed=1)
+    blocks: list[list[dict[str, Burst]]] = []
+    num_scrapes = 0
+    for number in range(args.blocks):
+        on_options = [*options, "--no-instruments"] if args.control else options
+        on = PellucidArm(f"on{number}", logs, model=args.model, options=on_options)
+        off = PellucidArm(f"off{number}", logs, model=args.model, options=[*options, "--no-instruments"])
+        comparison = Comparison(on, off, workload, prompts, is_watched=not args.control)
         try:
-            comparison = Comparison(on, off, workload, PromptSource(text, seed=1))
-            deadline = 0.0
-            for number, order in enumerate(itertools.cycle((("on", "off"), ("off", "on"))), -WARM_UP_PAIRS):
-                if number == 0:
-                    deadline = time.perf_counter() + args.seconds
-                if number >= 0 and (number >= args.pairs or time.perf_counter() > deadline):
-                    break
-                pair = comparison.pair(order)
-                if pair["on"].texts != pair["off"].texts:
-                    console.print("[red]the outputs of the two servers differ, no figures[/red]")
-                    return 1
-                if number >= 0:
-                    pairs.append(pair)
-            assert viewer.poll() is None or not args.viewers, "the viewer of the live feed ended"
+            for arm in (on, off) if number % 2 == 0 else (off, on):
+                arm.start(workload)
+            blocks.append(_block(comparison, on, args))
         finally:
-            viewer.kill()
-            viewer.wait()
-    finally:
-        on.stop()
-        off.stop()
+            on.stop()
+            off.stop()
+        num_scrapes += comparison.scraper.num_scrapes
+        if any(pair["on"].texts != pair["off"].texts for pair in blocks[-1]):
+            console.print("[red]the outputs of the two servers differ, no figures[/red]")
+            return 1
+        console.print(
+            f"block {number + 1} of {args.blocks}: {_block_ratio(blocks[-1], _rate_ratio):.4f}", highlight=False
+        )
     record = {
         "bench": "instruments_overhead",
         "model": str(args.model),
@@ -200,9 +203,10 @@ def main(arguments: Sequence[str]) -> int:
         "prompt_tokens": args.prompt_tokens,
         "new_tokens": args.new_tokens,
         "viewers": args.viewers,
-        "scrapes": comparison.scraper.num_scrapes,
-        "pairs": len(pairs),
-        **_figures(pairs),
+        "scrapes": num_scrapes,
+        "control": args.control,
+        "pairs": sum(map(len, blocks)),
+        **_figures(blocks),
         "recorder_us_per_step": round(recorder_us_per_step(args.streams), 1),
     }
     _print(record, console)
@@ -210,7 +214,26 @@ def main(arguments: Sequence[str]) -> int:
         print(json.dumps(record))
     elif args.json:
         Path(args.json).write_text(json.dumps(record, indent=1) + "\n")
-    return 1 if record["throughput_ratio"]["low"] < 1 - args.limit else 0
+    return 1 if record["throughput_ratio"]["mean"] < 1 - args.limit else 0
+
+
+def _block(comparison: "Comparison", on: PellucidArm, args: argparse.Namespace) -> list[dict[str, Burst]]:
+    """Return the pairs of one block, after a few that don't count."""
+    viewers = 0 if args.control else args.viewers
+    viewer = subprocess.Popen([sys.executable, "-c", VIEWER, on.address, str(viewers)])
+    pairs: list[dict[str, Burst]] = []
+    try:
+        orders = itertools.cycle((("on", "off"), ("off", "on")))
+        for order in itertools.islice(orders, WARM_UP_PAIRS):
+            comparison.pair(order)
+        deadline = time.perf_counter() + args.seconds
+        while time.perf_counter() < deadline or len(pairs) % 2:  # both orders as often
+            pairs.append(comparison.pair(next(orders)))
+        assert viewer.poll() is None or not viewers, "the viewer of the live feed ended"
+    finally:
+        viewer.kill()
+        viewer.wait()
+    return pairs
 
 
 def _spent(arm: PellucidArm) -> tuple[float, float]:
@@ -219,15 +242,16 @@ def _spent(arm: PellucidArm) -> tuple[float, float]:
     return cpu_s(service), cpu_s(engine)
 
 
-def _figures(pairs: Sequence[dict[str, Burst]]) -> dict[str, Any]:
+def _figures(blocks: Sequence[list[dict[str, Burst]]]) -> dict[str, Any]:
+    pairs = [pair for block in blocks for pair in block]
     figures: dict[str, Any] = {
-        "throughput_ratio": _ratio([p["on"].tokens_per_s / p["off"].tokens_per_s for p in pairs])
+        "block_ratios": [round(_block_ratio(block, _rate_ratio), 4) for block in blocks],
+        "throughput_ratio": _ratio(blocks, _rate_ratio),
     }
     for name in ("service", "engine"):
         spent = {arm: [getattr(pair[arm], f"{name}_s") for pair in pairs] for arm in ("on", "off")}
         figures[f"{name}_us_per_token"] = {arm: round(1e6 * statistics.median(spent[arm]), 1) for arm in spent}
-    both = [[pair[arm].service_s + pair[arm].engine_s for pair in pairs] for arm in ("on", "off")]
-    figures["cpu_per_token_ratio"] = _ratio([on / off for on, off in zip(*both, strict=True)])
+    figures["cpu_per_token_ratio"] = _ratio(blocks, _cpu_ratio)
     for arm in ("on", "off"):
         figures[f"{arm}_tokens_per_s"] = round(statistics.median(pair[arm].tokens_per_s for pair in pairs), 1)
     figures["resting_share"] = {
@@ -237,19 +261,33 @@ def _figures(pairs: Sequence[dict[str, Burst]]) -> dict[str, Any]:
     return figures
 
 
-def _ratio(ratios: list[float]) -> dict[str, float]:
-    """Return the median and its 95 % interval by bootstrap over pairs, seeded; in logarithms, where pairs are even."""
-    draw, logs = random.Random(0), [math.log(ratio) for ratio in ratios]
-    medians = sorted(statistics.median(draw.choices(logs, k=len(logs))) for _ in range(RESAMPLES))
-    low, high = medians[round(0.025 * RESAMPLES)], medians[round(0.975 * RESAMPLES) - 1]
-    found = {"median": statistics.median(logs), "low": low, "high": high}
+def _rate_ratio(pair: dict[str, Burst]) -> float:
+    return pair["on"].tokens_per_s / pair["off"].tokens_per_s
+
+
+def _cpu_ratio(pair: dict[str, Burst]) -> float:
+    on, off = pair["on"], pair["off"]
+    return (on.service_s + on.engine_s) / (off.service_s + off.engine_s)
+
+
+def _block_ratio(block: list[dict[str, Burst]], ratio: Callable[[dict[str, Burst]], float]) -> float:
+    return statistics.median(map(ratio, block))
+
+
+def _ratio(blocks: Sequence[list[dict[str, Burst]]], ratio: Callable[[dict[str, Burst]], float]) -> dict[str, float]:
+    """Return the geometric mean over blocks of their medians and its 95 % interval by bootstrap over blocks, seeded."""
+    draw, logs = random.Random(0), [math.log(_block_ratio(block, ratio)) for block in blocks]
+    means = sorted(statistics.mean(draw.choices(logs, k=len(logs))) for _ in range(RESAMPLES))
+    low, high = means[round(0.025 * RESAMPLES)], means[round(0.975 * RESAMPLES) - 1]
+    found = {"mean": statistics.mean(logs), "low": low, "high": high}
     return {name: round(math.exp(value), 4) for name, value in found.items()}
 
 
 def _print(record: dict[str, Any], console: Console) -> None:
     service, engine, rest = record["service_us_per_token"], record["engine_us_per_token"], record["resting_share"]
     console.print(
-        f"{record['pairs']} pairs of bursts at {record['streams']} streams, outputs equal\n"
+        f"{record['pairs']} pairs of bursts at {record['streams']} streams in {len(record['block_ratios'])} blocks, "
+        f"outputs equal\n"
         f"output tokens/s, on / off          {record['on_tokens_per_s']} / {record['off_tokens_per_s']}\n"
         f"throughput, on / off               {_shown(record['throughput_ratio'])}\n"
         f"processor time a token, on / off   {_shown(record['cpu_per_token_ratio'])}\n"
@@ -262,7 +300,7 @@ def _print(record: dict[str, Any], console: Console) -> None:
 
 
 def _shown(ratio: dict[str, float]) -> str:
-    return f"{ratio['median']:.4f}  (95 % interval {ratio['low']:.4f} to {ratio['high']:.4f})"
+    return f"{ratio['mean']:.4f}  (95 % interval {ratio['low']:.4f} to {ratio['high']:.4f})"
 
 
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -273,8 +311,9 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--viewers", type=int, default=1, help="readers of the live feed")
-    parser.add_argument("--pairs", type=int, default=400, help="at most")
-    parser.add_argument("--seconds", type=float, default=420.0, help="no pair begins later")
-    parser.add_argument("--limit", type=float, default=0.01, help="cost above which the exit code is 1")
+    parser.add_argument("--blocks", type=int, default=10, help="for each of which both servers are started anew")
+    parser.add_argument("--seconds", type=float, default=25.0, help="of each block, in which pairs begin")
+    parser.add_argument("--control", action="store_true", help="compare two servers without instruments")
+    parser.add_argument("--limit", type=float, default=0.01, help="mean cost above which the exit code is 1")
     parser.add_argument("--json", default="", metavar="FILE", help="write the record; - prints it alone")
     return parser.parse_args(arguments)

@@ -13,7 +13,9 @@ constexpr int kAttentionRows = 24, kTiledAttentionRows = 16;
 
 float* floats(const AlignedMemory& memory) { return reinterpret_cast<float*>(memory.data()); }
 
-AlignedMemory float_rows(int64_t rows, int64_t width) { return AlignedMemory(size_t(rows * width) * sizeof(float)); }
+AlignedMemory float_rows(int64_t rows, int64_t width, MemoryArena* arena) {
+  return AlignedMemory(size_t(rows * width) * sizeof(float), arena);
+}
 
 }  // namespace
 
@@ -31,22 +33,22 @@ Decoder::Decoder(const PellucidDecoderShape& shape, const float* cosines, const 
   const int64_t rows = shape.max_tokens, q_size = int64_t(shape.num_heads) * shape.head_dim;
   const int64_t kv_size = int64_t(shape.num_kv_heads) * shape.head_dim;
   const int64_t widest = std::max<int64_t>({shape.hidden_size, q_size, shape.intermediate_size});
-  residual_ = float_rows(rows, shape.hidden_size);
-  normed_ = float_rows(rows, shape.hidden_size);
-  delta_ = float_rows(rows, shape.hidden_size);
-  qkv_ = float_rows(rows, q_size + 2 * kv_size);
-  attended_ = float_rows(rows, q_size);
-  gate_up_ = float_rows(rows, std::max<int64_t>(2 * int64_t(shape.intermediate_size), shape.hidden_size));
-  activated_ = float_rows(rows, shape.intermediate_size);
-  quantized_ = OwnedRows(rows, widest / kBlock * kBlock);
+  residual_ = float_rows(rows, shape.hidden_size, &arena_);
+  normed_ = float_rows(rows, shape.hidden_size, &arena_);
+  delta_ = float_rows(rows, shape.hidden_size, &arena_);
+  qkv_ = float_rows(rows, q_size + 2 * kv_size, &arena_);
+  attended_ = float_rows(rows, q_size, &arena_);
+  gate_up_ = float_rows(rows, std::max<int64_t>(2 * int64_t(shape.intermediate_size), shape.hidden_size), &arena_);
+  activated_ = float_rows(rows, shape.intermediate_size, &arena_);
+  quantized_ = OwnedRows(rows, widest / kBlock * kBlock, &arena_);
   layer_rows_ = head_rows_ = {quantized_.view.values, quantized_.view.scales, quantized_.view.sums, nullptr, nullptr};
-  if (kernels->pair_row) pairs_ = AlignedMemory(size_t((rows + kRowGroup - 1) / kRowGroup * kRowGroup * widest) * 2);
+  if (kernels->pair_row) pairs_ = AlignedMemory(size_t((rows + kRowGroup - 1) / kRowGroup * kRowGroup * widest) * 2, &arena_);
   const int group = shape.num_heads / shape.num_kv_heads;
   if (group > kMaxAttentionRows) throw std::invalid_argument("too many query heads share a KV head");
   queries_per_tile_ = std::max(1, (kv_layout_.in_pairs ? kTiledAttentionRows : kAttentionRows) / group);
   tiles_.reserve(size_t(rows));
   const int64_t scratch = attention_scratch(queries_per_tile_ * group, shape.max_positions, shape.head_dim);
-  for (int i = 0; i < team_.size(); ++i) attention_scratch_.push_back(float_rows(1, scratch));
+  for (int i = 0; i < team_.size(); ++i) attention_scratch_.push_back(float_rows(1, scratch, &arena_));
 }
 
 void Decoder::set_weight(const std::string& name, const std::string& encoding, const uint8_t* data, int64_t num_rows,
@@ -61,7 +63,7 @@ void Decoder::set_weight(const std::string& name, const std::string& encoding, c
     QuantizedRows& rows = outputs == shape_.vocab_size ? head_rows_ : layer_rows_;
     if (format == Format::kUint8) rows.corrections = quantized_.view.corrections;
     if (format == Format::kUint6K) rows.half_corrections = quantized_.view.half_corrections;
-    allocate_matrix(target, format, outputs, inputs);
+    allocate_matrix(target, format, outputs, inputs, &arena_);
     pack_rows(target, encoding, data, 0, outputs);
   };
   auto vector = [&](std::vector<float>& target, int size) {

@@ -102,6 +102,7 @@ class Decoder final : private PhasedWork {
   PellucidDecoderShape shape_;
   const KernelTable* kernels_;
   std::vector<float> cosines_, sines_;  // [max_positions][head_dim / 2]
+  MemoryArena arena_;  // of all that follows
   std::vector<Layer> layers_;
   OwnedMatrix embed_, head_;
   std::vector<float> final_norm_;

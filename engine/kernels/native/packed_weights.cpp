@@ -95,13 +95,13 @@ void unpack_floats(const PackedMatrix& matrix, int output, float* out) {
 
 }  // namespace
 
-OwnedRows::OwnedRows(int64_t num_rows, int64_t num_inputs) {
+OwnedRows::OwnedRows(int64_t num_rows, int64_t num_inputs, MemoryArena* arena) {
   const int64_t groups = (num_rows + kRowGroup - 1) / kRowGroup, places = groups * kRowGroup * (num_inputs / kBlock);
-  values = AlignedMemory(size_t(places) * kBlock);
-  scales = AlignedMemory(size_t(places) * sizeof(float));
-  sums = AlignedMemory(size_t(places) * sizeof(float));
-  corrections = AlignedMemory(size_t(places) * sizeof(int32_t));
-  half_corrections = AlignedMemory(size_t(2 * places) * sizeof(int32_t));
+  values = AlignedMemory(size_t(places) * kBlock, arena);
+  scales = AlignedMemory(size_t(places) * sizeof(float), arena);
+  sums = AlignedMemory(size_t(places) * sizeof(float), arena);
+  corrections = AlignedMemory(size_t(places) * sizeof(int32_t), arena);
+  half_corrections = AlignedMemory(size_t(2 * places) * sizeof(int32_t), arena);
   view = {reinterpret_cast<int8_t*>(values.data()), reinterpret_cast<float*>(scales.data()),
           reinterpret_cast<float*>(sums.data()), reinterpret_cast<int32_t*>(corrections.data()),
           reinterpret_cast<int32_t*>(half_corrections.data())};
@@ -120,16 +120,16 @@ Format format_of(const KernelTable& kernels, const std::string& encoding, int nu
   return known->format;
 }
 
-void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int num_inputs) {
+void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int num_inputs, MemoryArena* arena) {
   PackedMatrix& view = matrix.view;
   view.format = format;
   view.num_outputs = num_outputs;
   view.num_inputs = num_inputs;
   const size_t panels = size_t(num_panels(view));
   if (is_float(format) || is_tiled(format)) {
-    matrix.values = AlignedMemory(panels * size_t(num_inputs) * kPanel * size_t(value_bytes(format)));
+    matrix.values = AlignedMemory(panels * size_t(num_inputs) * kPanel * size_t(value_bytes(format)), arena);
   } else {
-    matrix.values = AlignedMemory(panels * size_t(panel_bytes(format, num_blocks(view))));
+    matrix.values = AlignedMemory(panels * size_t(panel_bytes(format, num_blocks(view))), arena);
   }
   view.values = matrix.values.data();
 }

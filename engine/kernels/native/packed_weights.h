@@ -16,7 +16,7 @@ struct OwnedMatrix {
 // Room for quantised activations.
 struct OwnedRows {
   OwnedRows() = default;
-  OwnedRows(int64_t num_rows, int64_t num_inputs);
+  OwnedRows(int64_t num_rows, int64_t num_inputs, MemoryArena* arena = nullptr);
   QuantizedRows view{};
   AlignedMemory values, scales, sums, corrections, half_corrections;
 };
@@ -25,7 +25,8 @@ struct OwnedRows {
 // is no multiple of its blocks.
 Format format_of(const KernelTable& kernels, const std::string& encoding, int num_inputs);
 
-void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int num_inputs);
+void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int num_inputs,
+                     MemoryArena* arena = nullptr);
 
 // Packs rows of `encoding` as outputs first_output... No value changes: every one of them has an exact packed form.
 void pack_rows(OwnedMatrix& matrix, const std::string& encoding, const uint8_t* data, int first_output, int num_rows);
