@@ -126,14 +126,15 @@ def render_overhead(record: Record) -> str:
     """What the instruments cost: ratios with their intervals, and processor times a token."""
 
     def interval(ratio: Record) -> str:
-        return f"{ratio['median']:.4f} ({ratio['low']:.4f} to {ratio['high']:.4f})"
+        return f"{ratio['mean']:.4f} ({ratio['low']:.4f} to {ratio['high']:.4f})"
 
     service, engine, rest = record["service_us_per_token"], record["engine_us_per_token"], record["resting_share"]
     machine = record["machine"]
     throughput = f"{record['on_tokens_per_s']} | {record['off_tokens_per_s']} | {interval(record['throughput_ratio'])}"
     conditions = (
         f"{record['pairs']} pairs of bursts of {record['streams']} streams, {record['prompt_tokens']} prompt tokens "
-        f"and {record['new_tokens']} new ones each, outputs equal; {record['viewers']} viewer of the live feed, "
+        f"and {record['new_tokens']} new ones each, outputs equal, over {len(record['block_ratios'])} pairs of servers "
+        f"({min(record['block_ratios']):.3f} to {max(record['block_ratios']):.3f}); {record['viewers']} viewer of the live feed, "
         f"{record['scrapes']} scrapes. The server whose turn it isn't uses {rest['on']:.1%} and {rest['off']:.1%} of a "
         f"core. The recorder alone takes {record['recorder_us_per_step']} µs a step, with warm caches. "
         f"{record['model']}, {machine['cpu']}, {machine['cores']} cores, commit {machine['commit']}."
