@@ -27,9 +27,9 @@ namespace Pellucid
 
         public async Task<IResponse> OpenAsync(Request request, CancellationToken cancellation)
         {
-            bool mayBeStale = request.KeepsConnection && _hasKept;
             IResponse response = await TryAsync(request, request.KeepsConnection, cancellation).ConfigureAwait(false);
-            if (response == null && mayBeStale)
+            // Asked afterwards: a connection may have been kept between the call and its turn.
+            if (response == null && request.KeepsConnection && _hasKept)
             {
                 // The server gave up the kept connection as the request went out: once more, on a fresh one.
                 response = await TryAsync(request, false, cancellation).ConfigureAwait(false);
