@@ -277,6 +277,7 @@ def test_native_executor_100_starts_and_stops_ten_at_a_time_leak_nothing() -> No
 
     with ThreadPoolExecutor(10) as pool:
         list(pool.map(start_and_stop, range(20)))
+        gc.collect()
         before, memory = held(), resident_bytes()
         list(pool.map(start_and_stop, range(100)))
         gc.collect()
