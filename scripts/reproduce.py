@@ -131,13 +131,14 @@ def render_overhead(record: Record) -> str:
     service, engine, rest = record["service_us_per_token"], record["engine_us_per_token"], record["resting_share"]
     machine = record["machine"]
     throughput = f"{record['on_tokens_per_s']} | {record['off_tokens_per_s']} | {interval(record['throughput_ratio'])}"
+    ratios = record["block_ratios"]
     conditions = (
         f"{record['pairs']} pairs of bursts of {record['streams']} streams, {record['prompt_tokens']} prompt tokens "
-        f"and {record['new_tokens']} new ones each, outputs equal, over {len(record['block_ratios'])} pairs of servers "
-        f"({min(record['block_ratios']):.3f} to {max(record['block_ratios']):.3f}); {record['viewers']} viewer of the live feed, "
-        f"{record['scrapes']} scrapes. The server whose turn it isn't uses {rest['on']:.1%} and {rest['off']:.1%} of a "
-        f"core. The recorder alone takes {record['recorder_us_per_step']} µs a step, with warm caches. "
-        f"{record['model']}, {machine['cpu']}, {machine['cores']} cores, commit {machine['commit']}."
+        f"and {record['new_tokens']} new ones each, outputs equal, over {len(ratios)} pairs of servers "
+        f"({min(ratios):.3f} to {max(ratios):.3f}); {record['viewers']} viewer of the live feed, {record['scrapes']} "
+        f"scrapes. The server whose turn it isn't uses {rest['on']:.1%} and {rest['off']:.1%} of a core. The recorder "
+        f"alone takes {record['recorder_us_per_step']} µs a step, with warm caches. {record['model']}, "
+        f"{machine['cpu']}, {machine['cores']} cores, commit {machine['commit']}."
     )
     lines = [
         "| | all instruments on | all off | on / off (95 % interval) |",
