@@ -10,6 +10,7 @@ namespace {
 
 // (query, head) pairs that share one pass over the keys: 8 or, in a tile, 5 queries of 3 heads.
 constexpr int kAttentionRows = 24, kTiledAttentionRows = 16;
+constexpr int kFewTokens = 8, kMostBlocksPerItem = 6;  // up to so many tokens, items of up to so many blocks
 
 float* floats(const AlignedMemory& memory) { return reinterpret_cast<float*>(memory.data()); }
 
@@ -32,38 +33,48 @@ Decoder::Decoder(const PellucidDecoderShape& shape, const float* cosines, const 
   kv_pool_ = AlignedMemory(size_t(shape.num_blocks) * size_t(kv_block_bytes_));
   const int64_t rows = shape.max_tokens, q_size = int64_t(shape.num_heads) * shape.head_dim;
   const int64_t kv_size = int64_t(shape.num_kv_heads) * shape.head_dim;
-  const int64_t widest = std::max<int64_t>({shape.hidden_size, q_size, shape.intermediate_size});
   residual_ = float_rows(rows, shape.hidden_size, &arena_);
-  normed_ = float_rows(rows, shape.hidden_size, &arena_);
   delta_ = float_rows(rows, shape.hidden_size, &arena_);
   qkv_ = float_rows(rows, q_size + 2 * kv_size, &arena_);
-  attended_ = float_rows(rows, q_size, &arena_);
-  gate_up_ = float_rows(rows, std::max<int64_t>(2 * int64_t(shape.intermediate_size), shape.hidden_size), &arena_);
-  activated_ = float_rows(rows, shape.intermediate_size, &arena_);
-  quantized_ = OwnedRows(rows, widest / kBlock * kBlock, &arena_);
-  layer_rows_ = head_rows_ = {quantized_.view.values, quantized_.view.scales, quantized_.view.sums, nullptr, nullptr};
-  if (kernels->pair_row) pairs_ = AlignedMemory(size_t((rows + kRowGroup - 1) / kRowGroup * kRowGroup * widest) * 2, &arena_);
+  make_inputs(hidden_inputs_, rows, shape.hidden_size);
+  make_inputs(attended_inputs_, rows, int(q_size));
+  make_inputs(inner_inputs_, rows, shape.intermediate_size);
+  make_inputs(head_inputs_, rows, shape.hidden_size);
   const int group = shape.num_heads / shape.num_kv_heads;
   if (group > kMaxAttentionRows) throw std::invalid_argument("too many query heads share a KV head");
   queries_per_tile_ = std::max(1, (kv_layout_.in_pairs ? kTiledAttentionRows : kAttentionRows) / group);
   tiles_.reserve(size_t(rows));
   const int64_t scratch = attention_scratch(queries_per_tile_ * group, shape.max_positions, shape.head_dim);
-  for (int i = 0; i < team_.size(); ++i) attention_scratch_.push_back(float_rows(1, scratch, &arena_));
+  const int64_t gate_scratch = 2 * kBlock * std::max(rows, int64_t(kFewTokens) * kMostBlocksPerItem);
+  for (int i = 0; i < team_.size(); ++i) {
+    attention_scratch_.push_back(float_rows(1, scratch, &arena_));
+    gate_scratch_.push_back(float_rows(1, gate_scratch, &arena_));
+  }
+}
+
+void Decoder::make_inputs(Inputs& inputs, int64_t num_rows, int width) {
+  inputs.width = width;
+  inputs.floats = float_rows(num_rows, width, &arena_);
+  inputs.quantized = OwnedRows(num_rows, width / kBlock * kBlock, &arena_);
+  const QuantizedRows& all = inputs.quantized.view;
+  inputs.view = {all.values, all.scales, all.sums, nullptr, nullptr};
+  const int64_t places = (num_rows + kRowGroup - 1) / kRowGroup * kRowGroup;
+  if (kernels_->pair_blocks) inputs.pairs = AlignedMemory(size_t(places * width) * sizeof(uint16_t), &arena_);
 }
 
 void Decoder::set_weight(const std::string& name, const std::string& encoding, const uint8_t* data, int64_t num_rows,
                          int64_t num_columns) {
   const int hidden = shape_.hidden_size, q_size = shape_.num_heads * shape_.head_dim;
   const int kv_size = shape_.num_kv_heads * shape_.head_dim, inner = shape_.intermediate_size;
-  auto matrix = [&](OwnedMatrix& target, int outputs, int inputs) {
-    if (num_rows != outputs || num_columns != inputs) throw std::invalid_argument(name + " has the wrong shape");
-    const Format format = format_of(*kernels_, encoding, inputs);
-    needs_pairs_ |= is_tiled(format);
-    needs_quantized_ |= !is_tiled(format) && !is_float(format);
-    QuantizedRows& rows = outputs == shape_.vocab_size ? head_rows_ : layer_rows_;
-    if (format == Format::kUint8) rows.corrections = quantized_.view.corrections;
-    if (format == Format::kUint6K) rows.half_corrections = quantized_.view.half_corrections;
-    allocate_matrix(target, format, outputs, inputs, &arena_);
+  auto matrix = [&](OwnedMatrix& target, int outputs, Inputs& inputs) {
+    if (num_rows != outputs || num_columns != inputs.width) throw std::invalid_argument(name + " has the wrong shape");
+    const Format format = format_of(*kernels_, encoding, inputs.width);
+    inputs.needs_floats |= is_float(format);
+    inputs.needs_pairs |= is_tiled(format);
+    inputs.needs_quantized |= !is_tiled(format) && !is_float(format);
+    if (format == Format::kUint8) inputs.view.corrections = inputs.quantized.view.corrections;
+    if (format == Format::kUint6K) inputs.view.half_corrections = inputs.quantized.view.half_corrections;
+    allocate_matrix(target, format, outputs, inputs.width, &arena_);
     pack_rows(target, encoding, data, 0, outputs);
   };
   auto vector = [&](std::vector<float>& target, int size) {
@@ -73,8 +84,8 @@ void Decoder::set_weight(const std::string& name, const std::string& encoding, c
     std::memcpy(target.data(), data, size_t(size) * sizeof(float));
   };
   seen_.push_back(name);
-  if (name == "embed.weight") return matrix(embed_, shape_.vocab_size, hidden);
-  if (name == "head.weight") return matrix(head_, shape_.vocab_size, hidden);
+  if (name == "embed.weight") return matrix(embed_, shape_.vocab_size, head_inputs_);
+  if (name == "head.weight") return matrix(head_, shape_.vocab_size, head_inputs_);
   if (name == "final_norm.weight") return vector(final_norm_, hidden);
   if (name.rfind("layers.", 0) == 0) {
     const size_t dot = name.find('.', 7);
@@ -84,18 +95,18 @@ void Decoder::set_weight(const std::string& name, const std::string& encoding, c
     const std::string part = name.substr(dot + 1);
     if (part == "attn_norm.weight") return vector(layer.attn_norm, hidden);
     if (part == "mlp_norm.weight") return vector(layer.mlp_norm, hidden);
-    if (part == "q.weight") return matrix(layer.q, q_size, hidden);
-    if (part == "k.weight") return matrix(layer.k, kv_size, hidden);
-    if (part == "v.weight") return matrix(layer.v, kv_size, hidden);
-    if (part == "o.weight") return matrix(layer.o, hidden, q_size);
+    if (part == "q.weight") return matrix(layer.q, q_size, hidden_inputs_);
+    if (part == "k.weight") return matrix(layer.k, kv_size, hidden_inputs_);
+    if (part == "v.weight") return matrix(layer.v, kv_size, hidden_inputs_);
+    if (part == "o.weight") return matrix(layer.o, hidden, attended_inputs_);
     if (part == "q.bias") return vector(layer.q_bias, q_size);
     if (part == "k.bias") return vector(layer.k_bias, kv_size);
     if (part == "v.bias") return vector(layer.v_bias, kv_size);
     if (part == "q_norm.weight") return vector(layer.q_norm, shape_.head_dim);
     if (part == "k_norm.weight") return vector(layer.k_norm, shape_.head_dim);
-    if (part == "gate.weight") return matrix(layer.gate, inner, hidden);
-    if (part == "up.weight") return matrix(layer.up, inner, hidden);
-    if (part == "down.weight") return matrix(layer.down, hidden, inner);
+    if (part == "gate.weight") return matrix(layer.gate, inner, hidden_inputs_);
+    if (part == "up.weight") return matrix(layer.up, inner, hidden_inputs_);
+    if (part == "down.weight") return matrix(layer.down, hidden, inner_inputs_);
   }
   throw std::invalid_argument("unknown weight " + name);
 }
@@ -134,9 +145,13 @@ int Decoder::num_items(int phase) const {
   switch ((phase - 2) % kLayerPhases) {
     case kObserve: return step_.observer && layer > 0 ? 1 : 0;
     case kAttend: return int(tiles_.size()) * shape_.num_kv_heads;
+    case kRound: return rounds_attended() ? 0 : num_row_items(batch.num_tokens);
+    case kActivate: {
+      const int wide = blocks_per_item() * kBlock;
+      return (shape_.intermediate_size + wide - 1) / wide;
+    }
     case kQkv:
     case kO:
-    case kGateUp:
     case kDown: {
       const Products products = products_of(layer, (phase - 2) % kLayerPhases);
       return (total_panels(products) + panels_per_item(products) - 1) / panels_per_item(products);
@@ -160,14 +175,13 @@ void Decoder::run_item(int phase, int item, int thread) {
 
 void Decoder::run_layer_item(int index, int phase, int item, int thread) {
   Layer& layer = layers_[size_t(index)];
-  const int q_size = shape_.num_heads * shape_.head_dim;
   switch (phase) {
     case kObserve:
       return step_.observer(index - 1, floats(residual_), step_.batch->num_tokens, shape_.hidden_size);
     case kAttend: return attend(index, item, thread);
+    case kActivate: return activate(index, item, thread);
     case kQkv:
     case kO:
-    case kGateUp:
     case kDown: return multiply(products_of(index, phase), item);
     default: break;
   }
@@ -176,9 +190,8 @@ void Decoder::run_layer_item(int index, int phase, int item, int thread) {
     switch (phase) {
       case kNorm: add_and_normalise(layer.attn_norm, index > 0, row); break;
       case kRotate: rotate_and_store(index, row); break;
-      case kRound: round_row(floats(attended_), q_size, row, layer_rows_); break;
-      case kMlpNorm: add_and_normalise(layer.mlp_norm, true, row); break;
-      default: activate(row); break;
+      case kRound: round_row(attended_inputs_, row); break;
+      default: add_and_normalise(layer.mlp_norm, true, row); break;
     }
   }
 }
@@ -187,25 +200,21 @@ Decoder::Products Decoder::products_of(int index, int phase) const {
   const Layer& layer = layers_[size_t(index)];
   const int64_t q_size = int64_t(shape_.num_heads) * shape_.head_dim;
   const int64_t kv_size = int64_t(shape_.num_kv_heads) * shape_.head_dim, qkv_size = q_size + 2 * kv_size;
-  const int64_t inner = shape_.intermediate_size;
   const int rows = step_.batch->num_tokens;
   switch (phase) {
     case kQkv:
       return {{{&layer.q, floats(qkv_), qkv_size},
                {&layer.k, floats(qkv_) + q_size, qkv_size},
                {&layer.v, floats(qkv_) + q_size + kv_size, qkv_size}},
-              3, floats(normed_), rows};
-    case kO: return {{{&layer.o, floats(delta_), shape_.hidden_size}}, 1, floats(attended_), rows};
-    case kGateUp:
-      return {{{&layer.gate, floats(gate_up_), 2 * inner}, {&layer.up, floats(gate_up_) + inner, 2 * inner}},
-              2, floats(normed_), rows};
-    default: return {{{&layer.down, floats(delta_), shape_.hidden_size}}, 1, floats(activated_), rows};
+              3, &hidden_inputs_, rows};
+    case kO: return {{{&layer.o, floats(delta_), shape_.hidden_size}}, 1, &attended_inputs_, rows};
+    default: return {{{&layer.down, floats(delta_), shape_.hidden_size}}, 1, &inner_inputs_, rows};
   }
 }
 
 Decoder::Products Decoder::head_products() const {
   const OwnedMatrix& matrix = shape_.tie_word_embeddings ? embed_ : head_;
-  return {{{&matrix, step_.logits, shape_.vocab_size}}, 1, floats(normed_), step_.batch->num_logits};
+  return {{{&matrix, step_.logits, shape_.vocab_size}}, 1, &head_inputs_, step_.batch->num_logits};
 }
 
 int Decoder::total_panels(const Products& products) {
@@ -227,17 +236,52 @@ void Decoder::multiply(const Products& products, int item) {
     const PackedMatrix& matrix = product.matrix->view;
     const int panels = num_panels(matrix), from = std::max(0, first), to = std::min(panels, last);
     if (from < to) {
-      if (is_float(matrix.format)) {
-        kernels_->matmul_float(matrix, products.x, products.num_rows, from, to, product.out, product.stride);
-      } else if (is_tiled(matrix.format)) {
-        const uint16_t* pairs = reinterpret_cast<const uint16_t*>(pairs_.data());
-        kernels_->matmul_tiled(matrix, pairs, products.num_rows, from, to, product.out, product.stride);
-      } else {
-        kernels_->matmul_quantized(matrix, quantized_.view, products.num_rows, from, to, product.out, product.stride);
-      }
+      multiply_panels(matrix, *products.inputs, products.num_rows, from, to, product.out, product.stride);
     }
     first -= panels;
     last -= panels;
+  }
+}
+
+void Decoder::multiply_panels(const PackedMatrix& matrix, const Inputs& inputs, int num_rows, int first, int last,
+                              float* out, int64_t stride) const {
+  if (is_float(matrix.format)) {
+    kernels_->matmul_float(matrix, floats(inputs.floats), num_rows, first, last, out, stride);
+  } else if (is_tiled(matrix.format)) {
+    const uint16_t* pairs = reinterpret_cast<const uint16_t*>(inputs.pairs.data());
+    kernels_->matmul_tiled(matrix, pairs, num_rows, first, last, out, stride);
+  } else {
+    kernels_->matmul_quantized(matrix, inputs.view, num_rows, first, last, out, stride);
+  }
+}
+
+int Decoder::blocks_per_item() const {
+  // Few rows are read past quickly: long stretches of weights then, but several items a thread.
+  if (step_.batch->num_tokens > kFewTokens) return 1;
+  return std::clamp(shape_.intermediate_size / kBlock / (team_.size() * 4), 1, kMostBlocksPerItem);
+}
+
+void Decoder::activate(int index, int item, int thread) {
+  // A block of inner activations needs as many outputs of gate and of up: they, their products and the block that is
+  // rounded of them stay in this core's cache.
+  const Layer& layer = layers_[size_t(index)];
+  const int rows = step_.batch->num_tokens, wide = blocks_per_item() * kBlock, first = item * wide;
+  const int width = std::min(wide, shape_.intermediate_size - first), panels = (width + kPanel - 1) / kPanel;
+  float* gate = floats(gate_scratch_[size_t(thread)]);
+  float* up = gate + int64_t(rows) * width;
+  multiply_panels(panels_of(layer.gate.view, first / kPanel, panels), hidden_inputs_, rows, 0, panels, gate, width);
+  multiply_panels(panels_of(layer.up.view, first / kPanel, panels), hidden_inputs_, rows, 0, panels, up, width);
+  for (int row = 0; row < rows; row += kRowGroup) {
+    const int count = std::min(kRowGroup, rows - row);
+    float* active = gate + int64_t(row) * width;
+    kernels_->swiglu(active, up + int64_t(row) * width, count * width, active);
+    if (inner_inputs_.needs_floats) {
+      for (int r = 0; r < count; ++r) {
+        float* out = floats(inner_inputs_.floats) + int64_t(row + r) * inner_inputs_.width + first;
+        std::memcpy(out, active + r * width, size_t(width) * sizeof(float));
+      }
+    }
+    round_blocks(active, width, count, width / kBlock, inner_inputs_, row, first / kBlock);
   }
 }
 
@@ -269,38 +313,40 @@ void Decoder::copy_blocks(int layer) {
 void Decoder::add_and_normalise(const std::vector<float>& weight, bool add, int row) {
   const int hidden = shape_.hidden_size;
   float* x = floats(residual_) + int64_t(row) * hidden;
-  float* out = floats(normed_) + int64_t(row) * hidden;
+  float* out = floats(hidden_inputs_.floats) + int64_t(row) * hidden;
   if (add) {
     const float* delta = floats(delta_) + int64_t(row) * hidden;
     for (int j = 0; j < hidden; ++j) x[j] += delta[j];
   }
   kernels_->rms_norm(x, weight.data(), hidden, shape_.norm_epsilon, out);
-  round_row(floats(normed_), hidden, row, layer_rows_);
+  round_row(hidden_inputs_, row);
 }
 
 void Decoder::normalise_logits_row(int index) {
-  // Rows that need logits are gathered to the front, each after its own last residual; gate_up_ is free by now.
+  // Rows that need logits are gathered to the front, each after its own last residual.
   const int64_t hidden = shape_.hidden_size, row = step_.batch->logits_rows[index];
   const float* residual = floats(residual_) + row * hidden;
   const float* delta = floats(delta_) + row * hidden;
-  float* x = floats(gate_up_) + index * hidden;
+  float* x = floats(head_inputs_.floats) + index * hidden;
   for (int64_t j = 0; j < hidden; ++j) x[j] = residual[j] + delta[j];
-  kernels_->rms_norm(x, final_norm_.data(), int(hidden), shape_.norm_epsilon, floats(normed_) + index * hidden);
-  round_row(floats(normed_), int(hidden), index, head_rows_);
+  kernels_->rms_norm(x, final_norm_.data(), int(hidden), shape_.norm_epsilon, x);
+  round_row(head_inputs_, index);
 }
 
-void Decoder::round_row(const float* x, int width, int row, const QuantizedRows& rows) {
-  if (width % kBlock) return;  // such a matrix takes float rows
-  x += int64_t(row) * width;
-  if (needs_quantized_) kernels_->quantize_row(x, width, rows, row);
-  if (needs_pairs_) kernels_->pair_row(x, width, reinterpret_cast<uint16_t*>(pairs_.data()), row);
+void Decoder::round_row(Inputs& inputs, int row) {
+  const float* x = floats(inputs.floats) + int64_t(row) * inputs.width;
+  round_blocks(x, inputs.width, 1, inputs.num_blocks(), inputs, row, 0);
 }
 
-void Decoder::activate(int row) {
-  const int64_t inner = shape_.intermediate_size;
-  const float* gate = floats(gate_up_) + row * 2 * inner;
-  kernels_->swiglu(gate, gate + inner, int(inner), floats(activated_) + row * inner);
-  round_row(floats(activated_), int(inner), row, layer_rows_);
+void Decoder::round_blocks(const float* x, int64_t stride, int num_rows, int num_blocks, Inputs& inputs, int first_row,
+                           int first_block) {
+  if (inputs.needs_quantized) {
+    kernels_->quantize_blocks(x, stride, num_rows, num_blocks, inputs.view, inputs.num_blocks(), first_row, first_block);
+  }
+  if (inputs.needs_pairs) {
+    uint16_t* pairs = reinterpret_cast<uint16_t*>(inputs.pairs.data());
+    kernels_->pair_blocks(x, stride, num_rows, num_blocks, pairs, inputs.num_blocks(), first_row, first_block);
+  }
 }
 
 void Decoder::rotate_and_store(int index, int row) {
@@ -352,7 +398,7 @@ void Decoder::attend(int layer, int item, int thread) {
   const int64_t head = place % kv_heads;
   AttentionTask task;
   task.query = floats(qkv_) + tile.first_row * width + head * group * dim;
-  task.out = floats(attended_) + tile.first_row * q_size + head * group * dim;
+  task.out = floats(attended_inputs_.floats) + tile.first_row * q_size + head * group * dim;
   task.query_stride = width;
   task.out_stride = q_size;
   task.pieces = piece(0, layer, head);
@@ -364,6 +410,14 @@ void Decoder::attend(int layer, int item, int thread) {
   task.first_num_keys = int(batch.positions[tile.first_row]) + 1;
   task.scale = attention_scale(shape_.head_dim);
   kernels_->attention(task, floats(attention_scratch_[size_t(thread)]));
+  if (!rounds_attended()) return;
+  const int blocks = int(group * dim) / kBlock;
+  round_blocks(task.out, q_size, tile.num_queries, blocks, attended_inputs_, tile.first_row, int(head) * blocks);
+}
+
+bool Decoder::rounds_attended() const {
+  // As attention goes, where the heads of a KV head are whole blocks.
+  return shape_.num_heads / shape_.num_kv_heads * shape_.head_dim % kBlock == 0;
 }
 
 }  // namespace pellucid

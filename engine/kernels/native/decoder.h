@@ -53,8 +53,18 @@ class Decoder final : private PhasedWork {
     OwnedMatrix q, k, v, o, gate, up, down;
   };
   // Phases of a step: copies and embedding; kLayerPhases for every layer; final norm, head and the last observation.
-  enum LayerPhase { kNorm, kObserve, kQkv, kRotate, kAttend, kRound, kO, kMlpNorm, kGateUp, kActivate, kDown,
-                    kLayerPhases };
+  enum LayerPhase { kNorm, kObserve, kQkv, kRotate, kAttend, kRound, kO, kMlpNorm, kActivate, kDown, kLayerPhases };
+  // Rows that products read, in the forms that some matrix needs.
+  struct Inputs {
+    int width = 0;
+    bool needs_floats = false, needs_quantized = false, needs_pairs = false;
+    AlignedMemory floats;  // [row][width]
+    OwnedRows quantized;
+    QuantizedRows view{};  // quantized, the corrections that no format needs being null
+    AlignedMemory pairs;
+
+    int num_blocks() const { return width / kBlock; }
+  };
   // One matrix product of a phase: every row of the input against `matrix`.
   struct Product {
     const OwnedMatrix* matrix;
@@ -64,7 +74,7 @@ class Decoder final : private PhasedWork {
   struct Products {
     Product product[3];
     int count;
-    const float* x;  // the rows in float, for matrices in float
+    const Inputs* inputs;
     int num_rows;
   };
   // The step that runs.
@@ -90,14 +100,21 @@ class Decoder final : private PhasedWork {
   void embed(int row);
   void add_and_normalise(const std::vector<float>& weight, bool add, int row);
   void normalise_logits_row(int index);
-  void round_row(const float* x, int width, int row, const QuantizedRows& rows);
+  bool rounds_attended() const;
+  void make_inputs(Inputs& inputs, int64_t num_rows, int width);
+  void round_row(Inputs& inputs, int row);
+  void round_blocks(const float* x, int64_t stride, int num_rows, int num_blocks, Inputs& inputs, int first_row,
+                    int first_block);
   void rotate_and_store(int layer, int row);
   void attend(int layer, int item, int thread);
   uint8_t* piece(int64_t block, int64_t layer, int64_t kv_head) const;
-  void activate(int row);
+  int blocks_per_item() const;
+  void activate(int layer, int item, int thread);
   static int total_panels(const Products& products);
   int panels_per_item(const Products& products) const;
   void multiply(const Products& products, int item);
+  void multiply_panels(const PackedMatrix& matrix, const Inputs& inputs, int num_rows, int first, int last, float* out,
+                       int64_t stride) const;
 
   PellucidDecoderShape shape_;
   const KernelTable* kernels_;
@@ -113,18 +130,14 @@ class Decoder final : private PhasedWork {
   AlignedMemory kv_pool_;  // [block][layer][kv_head] pieces
 
   // Scratch, allocated once: rows are tokens of the step.
-  AlignedMemory residual_, normed_, qkv_, attended_, gate_up_, activated_, delta_;
-  // The inputs of products, in the forms that some matrix needs.
-  OwnedRows quantized_;
-  QuantizedRows layer_rows_{}, head_rows_{};  // quantized_, what the formats of either don't need being null
-  AlignedMemory pairs_;
-  bool needs_quantized_ = false, needs_pairs_ = false;
+  AlignedMemory residual_, qkv_, delta_;
+  Inputs hidden_inputs_, attended_inputs_, inner_inputs_, head_inputs_;
   struct AttentionTile {
     int32_t seq, first_row, num_queries;  // neighbouring token rows of one sequence
   };
   std::vector<AttentionTile> tiles_;
   int queries_per_tile_ = 1;
-  std::vector<AlignedMemory> attention_scratch_;  // one for each thread
+  std::vector<AlignedMemory> attention_scratch_, gate_scratch_;  // one for each thread
   Step step_;
   PhaseTeam team_;
 };

@@ -40,14 +40,14 @@ void multiply(const KernelTable& kernels, const PackedMatrix& matrix, const floa
     const int64_t places = int64_t(num_rows + kRowGroup - 1) / kRowGroup * kRowGroup;
     const AlignedMemory memory(size_t(places * num_inputs) * sizeof(uint16_t));
     uint16_t* pairs = reinterpret_cast<uint16_t*>(memory.data());
-    for (int row = 0; row < num_rows; ++row) kernels.pair_row(x + int64_t(row) * num_inputs, num_inputs, pairs, row);
+    const int blocks = num_inputs / kBlock;
+    kernels.pair_blocks(x, num_inputs, num_rows, blocks, pairs, blocks, 0, 0);
     kernels.matmul_tiled(matrix, pairs, num_rows, 0, panels, y, matrix.num_outputs);
     return;
   }
   const OwnedRows rows(num_rows, num_inputs);
-  for (int64_t row = 0; row < num_rows; ++row) {
-    kernels.quantize_row(x + row * num_inputs, num_inputs, rows.view, int(row));
-  }
+  const int blocks = num_inputs / kBlock;
+  kernels.quantize_blocks(x, num_inputs, num_rows, blocks, rows.view, blocks, 0, 0);
   kernels.matmul_quantized(matrix, rows.view, num_rows, 0, panels, y, matrix.num_outputs);
 }
 
@@ -106,7 +106,8 @@ int32_t pellucid_quantize_row(const char* instruction_set, const float* x, int32
                               float* scales, float* sums, char* message, int32_t size) {
   return guarded(message, size, [&] {
     const OwnedRows rows(1, num_inputs);
-    kernels_of(instruction_set).quantize_row(x, num_inputs, rows.view, 0);
+    const int blocks = num_inputs / kBlock;
+    kernels_of(instruction_set).quantize_blocks(x, num_inputs, 1, blocks, rows.view, blocks, 0, 0);
     for (int i = 0; i < num_inputs; ++i) values[i] = rows.view.values[i / kBlock * kBlock * kRowGroup + i % kBlock];
     for (int b = 0; b < num_inputs / kBlock; ++b) {
       scales[b] = rows.view.scales[b * kRowGroup];

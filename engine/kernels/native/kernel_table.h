@@ -117,17 +117,21 @@ struct WeightRule {
 
 struct KernelTable {
   const char* name;
-  // Quantises x into place `row`; scale = absmax / 127.
-  void (*quantize_row)(const float* x, int num_inputs, const QuantizedRows& out, int row);
+  // Quantises num_blocks blocks of x [num_rows][stride] into rows first_row... and blocks first_block... of rows that have
+  // blocks_a_row.
+  void (*quantize_blocks)(const float* x, int64_t stride, int num_rows, int num_blocks, const QuantizedRows& out,
+                          int blocks_a_row, int first_row, int first_block);
   // y[row][output] for panels first..last-1 of a kUint4 or kUint8 matrix; y has `stride` floats a row.
   void (*matmul_quantized)(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int first_panel,
                            int last_panel, float* y, int64_t stride);
   // The same for a matrix in float and float rows.
   void (*matmul_float)(const PackedMatrix& w, const float* x, int num_rows, int first_panel, int last_panel, float* y,
                        int64_t stride);
-  // The same in bfloat16, for a format that is_tiled; null where there are no such kernels. pair_row rounds x into place
-  // `row` of pairs [group of 16 rows][block][16 pairs of inputs][16 rows][2]; unused places may hold anything.
-  void (*pair_row)(const float* x, int num_inputs, uint16_t* pairs, int row);
+  // The same in bfloat16, for a format that is_tiled; null where there are no such kernels. pair_blocks rounds
+  // x as quantize_blocks does, into pairs [group of 16 rows][block][16 pairs of inputs][16 rows][2]; unused places may hold
+  // anything.
+  void (*pair_blocks)(const float* x, int64_t stride, int num_rows, int num_blocks, uint16_t* pairs, int blocks_a_row,
+                      int first_row, int first_block);
   void (*matmul_tiled)(const PackedMatrix& w, const uint16_t* pairs, int num_rows, int first_panel, int last_panel,
                        float* y, int64_t stride);
   // out = x / rms(x) * weight (Zhang and Sennrich, arXiv 1910.07467).

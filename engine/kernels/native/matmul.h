@@ -16,7 +16,8 @@ namespace pellucid {
 namespace {
 
 #if !defined(__AMX_INT8__)
-constexpr auto pair_row = static_cast<void (*)(const float*, int, uint16_t*, int)>(nullptr);
+constexpr auto pair_blocks =
+    static_cast<void (*)(const float*, int64_t, int, int, uint16_t*, int, int, int)>(nullptr);
 constexpr auto matmul_tiled =
     static_cast<void (*)(const PackedMatrix&, const uint16_t*, int, int, int, float*, int64_t)>(nullptr);
 #endif

@@ -1,5 +1,6 @@
 #include "packed_weights.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
@@ -14,6 +15,11 @@ float bfloat16_to_float(uint16_t value) {
   float out;
   std::memcpy(&out, &bits, 4);
   return out;
+}
+
+size_t bytes_a_panel(const PackedMatrix& view) {
+  if (!is_float(view.format) && !is_tiled(view.format)) return size_t(panel_bytes(view.format, num_blocks(view)));
+  return size_t(view.num_inputs) * kPanel * size_t(value_bytes(view.format));
 }
 
 void pack_float_row(const PackedMatrix& view, uint8_t* values, const uint8_t* row, int output) {
@@ -125,13 +131,15 @@ void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int nu
   view.format = format;
   view.num_outputs = num_outputs;
   view.num_inputs = num_inputs;
-  const size_t panels = size_t(num_panels(view));
-  if (is_float(format) || is_tiled(format)) {
-    matrix.values = AlignedMemory(panels * size_t(num_inputs) * kPanel * size_t(value_bytes(format)), arena);
-  } else {
-    matrix.values = AlignedMemory(panels * size_t(panel_bytes(format, num_blocks(view))), arena);
-  }
+  matrix.values = AlignedMemory(size_t(num_panels(view)) * bytes_a_panel(view), arena);
   view.values = matrix.values.data();
+}
+
+PackedMatrix panels_of(const PackedMatrix& matrix, int first, int count) {
+  PackedMatrix some = matrix;
+  some.num_outputs = std::min(count * kPanel, matrix.num_outputs - first * kPanel);
+  some.values = static_cast<const uint8_t*>(matrix.values) + size_t(first) * bytes_a_panel(matrix);
+  return some;
 }
 
 void pack_rows(OwnedMatrix& matrix, const std::string& encoding, const uint8_t* data, int first_output, int num_rows) {

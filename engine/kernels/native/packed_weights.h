@@ -28,6 +28,9 @@ Format format_of(const KernelTable& kernels, const std::string& encoding, int nu
 void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int num_inputs,
                      MemoryArena* arena = nullptr);
 
+// Panels first..first+count-1 of a matrix, as a matrix of their own.
+PackedMatrix panels_of(const PackedMatrix& matrix, int first, int count);
+
 // Packs rows of `encoding` as outputs first_output... No value changes: every one of them has an exact packed form.
 void pack_rows(OwnedMatrix& matrix, const std::string& encoding, const uint8_t* data, int first_output, int num_rows);
 

@@ -201,23 +201,40 @@ inline HalfSums round_block(const float* in, float factor, int8_t* out) {
 
 #endif
 
-void quantize_row(const float* x, int num_inputs, const QuantizedRows& out, int row) {
-  const int num_blocks = num_inputs / kBlock, place = row % kRowGroup;
-  const int64_t first_block = int64_t(row / kRowGroup) * num_blocks;
+inline void keep_rounded(const QuantizedRows& out, int64_t block, int place, float scale, const HalfSums& sums) {
+  const int64_t at = block * kRowGroup + place;
+  out.scales[at] = scale;
+  out.sums[at] = scale * float(sums.first + sums.second);
+  if (out.corrections) out.corrections[at] = -128 * (sums.first + sums.second);
+  if (!out.half_corrections) return;
+  out.half_corrections[block * 2 * kRowGroup + place] = -32 * sums.first;
+  out.half_corrections[block * 2 * kRowGroup + kRowGroup + place] = -32 * sums.second;
+}
+
+void quantize_blocks(const float* x, int64_t stride, int num_rows, int num_blocks, const QuantizedRows& out,
+                     int blocks_a_row, int first_row, int first_block) {
   BlockChoices choices;
-  for (int first = 0; first < num_blocks; first += kBlocksAtOnce) {
-    const int count = num_blocks - first < kBlocksAtOnce ? num_blocks - first : kBlocksAtOnce;
-    choose_roundings(x + first * kBlock, count, choices);
-    for (int b = 0; b < count; ++b) {
-      const int64_t block = first_block + first + b, at = block * kRowGroup + place;
-      const float scale = choices.scale[b];
-      const HalfSums sums = round_block(x + (first + b) * kBlock, choices.factor[b], out.values + at * kBlock);
-      out.scales[at] = scale;
-      out.sums[at] = scale * float(sums.first + sums.second);
-      if (out.corrections) out.corrections[at] = -128 * (sums.first + sums.second);
-      if (!out.half_corrections) continue;
-      out.half_corrections[block * 2 * kRowGroup + place] = -32 * sums.first;
-      out.half_corrections[block * 2 * kRowGroup + kRowGroup + place] = -32 * sums.second;
+  if (num_blocks == 1 && stride == kBlock && num_rows <= kBlocksAtOnce) {
+    choose_roundings(x, num_rows, choices);
+    for (int r = 0; r < num_rows; ++r) {
+      const int row = first_row + r;
+      const int64_t block = int64_t(row / kRowGroup) * blocks_a_row + first_block;
+      const HalfSums sums = round_block(x + r * kBlock, choices.factor[r], out.values + (block * kRowGroup + row % kRowGroup) * kBlock);
+      keep_rounded(out, block, row % kRowGroup, choices.scale[r], sums);
+    }
+    return;
+  }
+  for (int r = 0; r < num_rows; ++r) {
+    const int row = first_row + r;
+    for (int first = 0; first < num_blocks; first += kBlocksAtOnce) {
+      const float* in = x + r * stride + first * kBlock;
+      const int count = num_blocks - first < kBlocksAtOnce ? num_blocks - first : kBlocksAtOnce;
+      choose_roundings(in, count, choices);
+      for (int b = 0; b < count; ++b) {
+        const int64_t block = int64_t(row / kRowGroup) * blocks_a_row + first_block + first + b;
+        const HalfSums sums = round_block(in + b * kBlock, choices.factor[b], out.values + (block * kRowGroup + row % kRowGroup) * kBlock);
+        keep_rounded(out, block, row % kRowGroup, choices.scale[b], sums);
+      }
     }
   }
 }

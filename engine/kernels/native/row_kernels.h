@@ -27,7 +27,8 @@ void rms_norm(const float* x, const float* weight, int size, float epsilon, floa
   for (int j = 0; j < size; ++j) out[j] = x[j] * factor * weight[j];
 }
 
-void swiglu(const float* __restrict gate, const float* __restrict up, int size, float* __restrict out) {
+void swiglu(const float* gate, const float* __restrict up, int size, float* out) {
+#pragma GCC ivdep
   for (int i = 0; i < size; ++i) out[i] = gate[i] / (1.0f + exp_approx(-gate[i])) * up[i];
 }
 
