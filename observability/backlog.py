@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, TypeVarTuple, Unpack
 
 Ts = TypeVarTuple("Ts")
 
-DELAY_S: Final = 0.25
+DELAY_S: Final = 1.0
 RIPE: Final = 0.8  # of the delay
 MAX_PENDING: Final = 1_024  # events and stamps: under 2 ms of work, for which tokens wait
 
@@ -60,6 +60,10 @@ class Backlog:
         self._ripe_at = 0.0
         self._is_due = False
         self._is_settling = False
+
+    def beside(self) -> "Backlog":
+        """Return another one on the same loop, for what needs no order with this one."""
+        return Backlog(self._loop)
 
     def put(self, call: Callable[[Unpack[Ts]], object], *args: *Ts, weight: int = 1) -> None:
         """Have `call(*args)` made after all that was put before: when somebody settles, or within `DELAY_S`.

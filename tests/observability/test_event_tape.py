@@ -76,18 +76,17 @@ def test_tape_says_what_a_plain_list_says_and_every_trace_cut_from_it_is_sound(
     draw = random.Random(seed)
     tape = EventTape(ManualClock(5.0), capacity=draw.choice([1, 30, 300, 1_000, 100_000]))
     plain: list[tuple[int, Event]] = []
-    num_overwritten = 0
     for number, life in enumerate(lives):
         mirror = EngineMirror()
         for message in cut(life, draw, draw.choice([3, 80, 700])):
-            num_overwritten += tape.append(message)
+            tape.append(message)
             plain += [(number, event) for event in message]
             mirror.apply(message)
             if draw.random() < 0.1:
                 current, snapshot = tape.snapshot()
                 assert current is tape.lives[-1]
                 assert snapshot == snapshot_of(mirror)
-        assert num_overwritten == len(plain) - len(tape)
+        assert tape.num_overwritten == len(plain) - len(tape)
         held = plain[len(plain) - len(tape) :]
         assert [life.stop - max(life.first, tape.first) for life in tape.lives] == [
             sum(1 for n, _ in held if n == which) for which in sorted({n for n, _ in held})
