@@ -224,6 +224,10 @@ class EventTape:
                     if waiter in self._waiters:
                         self._waiters.remove(waiter)
 
+    async def rest(self, seconds: float) -> None:
+        """Let some more happen; see Backlog.rest."""
+        await self._backlog.rest(seconds)
+
     def _wake(self) -> None:
         if self._waiters:
             waiters, self._waiters = self._waiters, []

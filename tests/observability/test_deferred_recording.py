@@ -259,7 +259,7 @@ def test_events_that_cannot_be_taken_in_are_reported_and_the_next_ones_taken_in(
     assert script.recorder.stats()["counters"]["engine_steps"] == 1
 
 
-@pytest.mark.parametrize(("interval_s", "settles_within_s"), [(0.0, 0.0), (0.02, 0.02), (1.0, DELAY_S)])
+@pytest.mark.parametrize(("interval_s", "settles_within_s"), [(0.0, 0.0), (0.02, 0.02), (10.0, DELAY_S)])
 def test_waiting_viewer_hears_of_events_within_its_interval(interval_s: float, settles_within_s: float) -> None:
     async def body() -> None:
         script = Deferred()
