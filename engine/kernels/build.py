@@ -25,7 +25,7 @@ _LANGUAGE = ("-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-pthread", "-
 # Contraction is off because the kernels write their fused multiply-adds out: see lanes.h.
 _ARITHMETIC = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
 _AVX512 = (
-    "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mfma", "-mf16c",
+    "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mfma", "-mf16c", "-mprfchw",
     "-mprefer-vector-width=512",
 )  # fmt: skip
 _INSTRUCTION_SETS = {

@@ -169,8 +169,9 @@ void Decoder::run_item(int phase, int item, int thread) {
     return run_layer_item((phase - 2) / kLayerPhases, (phase - 2) % kLayerPhases, item, thread);
   }
   const int num_rows = phase == 1 ? step_.batch->num_tokens : step_.batch->num_logits;
-  const int stop = std::min(num_rows, (item + 1) * step_.rows_per_item);
-  for (int row = item * step_.rows_per_item; row < stop; ++row) phase == 1 ? embed(row) : normalise_logits_row(row);
+  const int first = item * step_.rows_per_item, stop = std::min(num_rows, first + step_.rows_per_item);
+  for (int row = first; row < stop; ++row) phase == 1 ? embed(row) : normalise_logits_row(row);
+  if (phase > 1) round_rows(head_inputs_, first, stop - first);
 }
 
 void Decoder::run_layer_item(int index, int phase, int item, int thread) {
@@ -185,15 +186,16 @@ void Decoder::run_layer_item(int index, int phase, int item, int thread) {
     case kDown: return multiply(products_of(index, phase), item);
     default: break;
   }
-  const int stop = std::min(step_.batch->num_tokens, (item + 1) * step_.rows_per_item);
-  for (int row = item * step_.rows_per_item; row < stop; ++row) {
+  const int first = item * step_.rows_per_item, stop = std::min(step_.batch->num_tokens, first + step_.rows_per_item);
+  if (phase == kRound) return round_rows(attended_inputs_, first, stop - first);
+  for (int row = first; row < stop; ++row) {
     switch (phase) {
       case kNorm: add_and_normalise(layer.attn_norm, index > 0, row); break;
       case kRotate: rotate_and_store(index, row); break;
-      case kRound: round_row(attended_inputs_, row); break;
       default: add_and_normalise(layer.mlp_norm, true, row); break;
     }
   }
+  if (phase != kRotate) round_rows(hidden_inputs_, first, stop - first);
 }
 
 Decoder::Products Decoder::products_of(int index, int phase) const {
@@ -314,12 +316,9 @@ void Decoder::add_and_normalise(const std::vector<float>& weight, bool add, int 
   const int hidden = shape_.hidden_size;
   float* x = floats(residual_) + int64_t(row) * hidden;
   float* out = floats(hidden_inputs_.floats) + int64_t(row) * hidden;
-  if (add) {
-    const float* delta = floats(delta_) + int64_t(row) * hidden;
-    for (int j = 0; j < hidden; ++j) x[j] += delta[j];
-  }
-  kernels_->rms_norm(x, weight.data(), hidden, shape_.norm_epsilon, out);
-  round_row(hidden_inputs_, row);
+  if (!add) return kernels_->rms_norm(x, weight.data(), hidden, shape_.norm_epsilon, out);
+  const float* delta = floats(delta_) + int64_t(row) * hidden;
+  kernels_->add_rms_norm(x, delta, weight.data(), hidden, shape_.norm_epsilon, out);
 }
 
 void Decoder::normalise_logits_row(int index) {
@@ -330,12 +329,11 @@ void Decoder::normalise_logits_row(int index) {
   float* x = floats(head_inputs_.floats) + index * hidden;
   for (int64_t j = 0; j < hidden; ++j) x[j] = residual[j] + delta[j];
   kernels_->rms_norm(x, final_norm_.data(), int(hidden), shape_.norm_epsilon, x);
-  round_row(head_inputs_, index);
 }
 
-void Decoder::round_row(Inputs& inputs, int row) {
-  const float* x = floats(inputs.floats) + int64_t(row) * inputs.width;
-  round_blocks(x, inputs.width, 1, inputs.num_blocks(), inputs, row, 0);
+void Decoder::round_rows(Inputs& inputs, int first_row, int num_rows) {
+  const float* x = floats(inputs.floats) + int64_t(first_row) * inputs.width;
+  round_blocks(x, inputs.width, num_rows, inputs.num_blocks(), inputs, first_row, 0);
 }
 
 void Decoder::round_blocks(const float* x, int64_t stride, int num_rows, int num_blocks, Inputs& inputs, int first_row,

@@ -102,7 +102,7 @@ class Decoder final : private PhasedWork {
   void normalise_logits_row(int index);
   bool rounds_attended() const;
   void make_inputs(Inputs& inputs, int64_t num_rows, int width);
-  void round_row(Inputs& inputs, int row);
+  void round_rows(Inputs& inputs, int first_row, int num_rows);
   void round_blocks(const float* x, int64_t stride, int num_rows, int num_blocks, Inputs& inputs, int first_row,
                     int first_block);
   void rotate_and_store(int layer, int row);

@@ -5,12 +5,30 @@
 namespace pellucid {
 namespace {
 
-// exp_approx of sixteen numbers, the same bits.
-inline Register exp_of(Register x) {
+// x in low..high; NaN stays NaN.
+inline Register clamp(Register x, float low, float high) {
+  const Register least = Register{} + low, most = Register{} + high;
+#if defined(__AVX512F__)
+  return _mm512_min_ps(most, _mm512_max_ps(least, x));  // of NaN and a number, the second operand
+#else
+  x = x < least ? least : x;
+  return x > most ? most : x;
+#endif
+}
+
+// p * 2^n, where shifted is the whole number n + kRoundingMagic; neither power nor product leaves the normal range.
+inline Register times_power_of_two(Register p, Register shifted) {
+#if defined(__AVX512F__)
+  return _mm512_scalef_ps(p, shifted - kRoundingMagic);
+#else
   typedef int32_t Bits __attribute__((vector_size(kRegisterBytes)));
-  const Register low = Register{} - 87.0f, high = Register{} + 88.0f;
-  x = x < low ? low : x;
-  x = x > high ? high : x;
+  return p * Register((Bits(shifted) << 23) + 0x3f800000);
+#endif
+}
+
+// exp_approx of a register's numbers, the same bits.
+inline Register exp_of(Register x) {
+  x = clamp(x, -87.0f, 88.0f);
   const Register shifted = x * 1.44269504088896341f + kRoundingMagic;
   const Register n = shifted - kRoundingMagic;
   Register r = multiply_add(n, Register{} - 0.693359375f, x);
@@ -22,7 +40,7 @@ inline Register exp_of(Register x) {
   p = multiply_add(p, r, Register{} + 1.6666665459e-1f);
   p = multiply_add(p, r, Register{} + 5.0000001201e-1f);
   p = multiply_add(p * r, r, r + 1.0f);
-  return p * Register((Bits(shifted) << 23) + 0x3f800000);
+  return times_power_of_two(p, shifted);
 }
 
 inline Lanes larger(Lanes a, Lanes b) {

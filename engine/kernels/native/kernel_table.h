@@ -118,7 +118,7 @@ struct WeightRule {
 struct KernelTable {
   const char* name;
   // Quantises num_blocks blocks of x [num_rows][stride] into rows first_row... and blocks first_block... of rows that have
-  // blocks_a_row.
+  // blocks_a_row; see quantize_rows.h. Whole groups at once are fastest.
   void (*quantize_blocks)(const float* x, int64_t stride, int num_rows, int num_blocks, const QuantizedRows& out,
                           int blocks_a_row, int first_row, int first_block);
   // y[row][output] for panels first..last-1 of a kUint4 or kUint8 matrix; y has `stride` floats a row.
@@ -136,7 +136,9 @@ struct KernelTable {
                        float* y, int64_t stride);
   // out = x / rms(x) * weight (Zhang and Sennrich, arXiv 1910.07467).
   void (*rms_norm)(const float* x, const float* weight, int size, float epsilon, float* out);
-  // out[i] = silu(gate[i]) * up[i] (Shazeer, arXiv 2002.05202).
+  // x += delta, then the same.
+  void (*add_rms_norm)(float* x, const float* delta, const float* weight, int size, float epsilon, float* out);
+  // out[i] = silu(gate[i]) * up[i] (Shazeer, arXiv 2002.05202); out may be gate.
   void (*swiglu)(const float* gate, const float* up, int size, float* out);
   // Attention of a task's queries; scratch: see attention_scratch.
   void (*attention)(const AttentionTask& task, float* scratch);

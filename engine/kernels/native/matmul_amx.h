@@ -125,7 +125,7 @@ inline void amx_rows(const OpenPanel<F>& panel, const QuantizedRows& x, int64_t 
 }
 
 // Asks for memory long before it is needed. Worth its instructions only where many rows share a panel.
-inline void ask_to_write(float* at) { asm volatile("prefetchw %0" : : "m"(*at)); }
+inline void ask_to_write(float* at) { __builtin_prefetch(at, 1); }
 
 template <Format F>
 inline void ask_for_stretch(const PackedMatrix& w, int panel, int64_t first_block, int64_t count) {

@@ -1,35 +1,71 @@
 // What is done to one row of activations: norm and gate.
 #pragma once
 
-#include "lanes.h"
+#include "exponential.h"
 
 namespace pellucid {
 namespace {
 
-inline float row_sum_of_squares(const float* x, int size) {
-  // Sixteen partial sums, then their sum in order.
+// How far ahead, in floats, rows are asked for: they follow each other in memory, and many of their lines lie in another
+// core's cache, from where they wouldn't come in time by themselves.
+constexpr int kRowAhead = 512;
+
+inline float sum_in_order(Lanes partial) {
+  float lanes[kPanel];
+  store(lanes, partial);
+  float sum = 0.0f;
+  for (int lane = 0; lane < kPanel; ++lane) sum += lanes[lane];
+  return sum;
+}
+
+inline void scale_row(const float* x, float sum_of_squares, const float* weight, int size, float epsilon, float* out) {
+  const float factor = 1.0f / __builtin_sqrtf(sum_of_squares / float(size) + epsilon);
+  for (int j = 0; j < size; ++j) out[j] = x[j] * factor * weight[j];
+}
+
+void rms_norm(const float* x, const float* weight, int size, float epsilon, float* out) {
   Lanes partial = zeros();
   int i = 0;
   for (; i + kPanel <= size; i += kPanel) {
     const Lanes v = load(x + i);
     partial = multiply_add(v, v, partial);
   }
-  float lanes[kPanel];
-  store(lanes, partial);
-  float sum = 0.0f;
-  for (int lane = 0; lane < kPanel; ++lane) sum += lanes[lane];
+  float sum = sum_in_order(partial);
   for (; i < size; ++i) sum = multiply_add(x[i], x[i], sum);
-  return sum;
+  scale_row(x, sum, weight, size, epsilon, out);
 }
 
-void rms_norm(const float* x, const float* weight, int size, float epsilon, float* out) {
-  const float factor = 1.0f / __builtin_sqrtf(row_sum_of_squares(x, size) / float(size) + epsilon);
-  for (int j = 0; j < size; ++j) out[j] = x[j] * factor * weight[j];
+// The same for x + delta, which is written to x.
+void add_rms_norm(float* x, const float* delta, const float* weight, int size, float epsilon, float* out) {
+  Lanes partial = zeros();
+  int i = 0;
+  for (; i + kPanel <= size; i += kPanel) {
+    __builtin_prefetch(delta + i + kRowAhead);
+    __builtin_prefetch(x + i + kRowAhead, 1);
+    const Lanes v = add(load(x + i), load(delta + i));
+    store(x + i, v);
+    partial = multiply_add(v, v, partial);
+  }
+  float sum = sum_in_order(partial);
+  for (; i < size; ++i) {
+    x[i] += delta[i];
+    sum = multiply_add(x[i], x[i], sum);
+  }
+  scale_row(x, sum, weight, size, epsilon, out);
 }
 
-void swiglu(const float* gate, const float* __restrict up, int size, float* out) {
-#pragma GCC ivdep
-  for (int i = 0; i < size; ++i) out[i] = gate[i] / (1.0f + exp_approx(-gate[i])) * up[i];
+// out may be gate.
+void swiglu(const float* gate, const float* up, int size, float* out) {
+  constexpr int kStep = kPanel / kParts;
+  int i = 0;
+  for (; i + kStep <= size; i += kStep) {
+    Register g, u;
+    std::memcpy(&g, gate + i, sizeof g);
+    std::memcpy(&u, up + i, sizeof u);
+    const Register activated = g / (1.0f + exp_of(-g)) * u;
+    std::memcpy(out + i, &activated, sizeof activated);
+  }
+  for (; i < size; ++i) out[i] = gate[i] / (1.0f + exp_approx(-gate[i])) * up[i];
 }
 
 }  // namespace
