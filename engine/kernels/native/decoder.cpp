@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <stdexcept>
 
 namespace pellucid {
@@ -16,6 +17,13 @@ float* floats(const AlignedMemory& memory) { return reinterpret_cast<float*>(mem
 
 AlignedMemory float_rows(int64_t rows, int64_t width, MemoryArena* arena) {
   return AlignedMemory(size_t(rows * width) * sizeof(float), arena);
+}
+
+// Whether some rows need no logits and the others are named once, in their order.
+bool leaves_rows_out(const PellucidBatch& batch) {
+  const int64_t* const end = batch.logits_rows + batch.num_logits;
+  return batch.num_logits < batch.num_tokens &&
+         std::adjacent_find(batch.logits_rows, end, std::greater_equal<int64_t>()) == end;
 }
 
 }  // namespace
@@ -44,6 +52,7 @@ Decoder::Decoder(const PellucidDecoderShape& shape, const float* cosines, const 
   if (group > kMaxAttentionRows) throw std::invalid_argument("too many query heads share a KV head");
   queries_per_tile_ = std::max(1, (kv_layout_.in_pairs ? kTiledAttentionRows : kAttentionRows) / group);
   tiles_.reserve(size_t(rows));
+  last_tiles_.reserve(size_t(rows));
   const int64_t scratch = attention_scratch(queries_per_tile_ * group, shape.max_positions, shape.head_dim);
   const int64_t gate_scratch = 2 * kBlock * std::max(rows, int64_t(kFewTokens) * kMostBlocksPerItem);
   for (int i = 0; i < team_.size(); ++i) {
@@ -125,9 +134,10 @@ void Decoder::forward(const PellucidBatch& batch, float* logits, PellucidObserve
   complete_ = true;
   if (batch.num_tokens > shape_.max_tokens) throw std::invalid_argument("more tokens than the step's scratch holds");
   if (batch.num_tokens == 0) return;
-  plan_attention(batch);
   // Sixteen rows of activations lie together, and tokens of a block: what one thread writes, another had better not.
-  step_ = {&batch, logits, observer, batch.num_tokens <= 8 ? 2 : batch.num_tokens < 32 ? 8 : 16};
+  step_ = {&batch, logits, observer, batch.num_tokens <= 8 ? 2 : batch.num_tokens < 32 ? 8 : 16,
+           observer || !leaves_rows_out(batch)};
+  plan_attention(batch);
   team_.run(*this, num_phases());
 }
 
@@ -144,19 +154,19 @@ int Decoder::num_items(int phase) const {
   const int layer = (phase - 2) / kLayerPhases;
   switch ((phase - 2) % kLayerPhases) {
     case kObserve: return step_.observer && layer > 0 ? 1 : 0;
-    case kAttend: return int(tiles_.size()) * shape_.num_kv_heads;
-    case kRound: return rounds_attended() ? 0 : num_row_items(batch.num_tokens);
+    case kNorm:
+    case kRotate: return num_row_items(batch.num_tokens);
+    case kAttend: return int(tiles_of(layer).size()) * shape_.num_kv_heads;
+    case kRound: return rounds_attended() ? 0 : num_row_items(rows_that_go_on(layer));
+    case kMlpNorm: return num_row_items(rows_that_go_on(layer));
     case kActivate: {
-      const int wide = blocks_per_item() * kBlock;
-      return (shape_.intermediate_size + wide - 1) / wide;
+      const int rows = rows_that_go_on(layer), wide = blocks_per_item(rows) * kBlock;
+      return rows ? (shape_.intermediate_size + wide - 1) / wide : 0;
     }
-    case kQkv:
-    case kO:
-    case kDown: {
+    default: {
       const Products products = products_of(layer, (phase - 2) % kLayerPhases);
-      return (total_panels(products) + panels_per_item(products) - 1) / panels_per_item(products);
+      return products.num_rows ? (total_panels(products) + panels_per_item(products) - 1) / panels_per_item(products) : 0;
     }
-    default: return num_row_items(batch.num_tokens);
   }
 }
 
@@ -186,13 +196,14 @@ void Decoder::run_layer_item(int index, int phase, int item, int thread) {
     case kDown: return multiply(products_of(index, phase), item);
     default: break;
   }
-  const int first = item * step_.rows_per_item, stop = std::min(step_.batch->num_tokens, first + step_.rows_per_item);
+  const int num_rows = phase == kNorm || phase == kRotate ? step_.batch->num_tokens : rows_that_go_on(index);
+  const int first = item * step_.rows_per_item, stop = std::min(num_rows, first + step_.rows_per_item);
   if (phase == kRound) return round_rows(attended_inputs_, first, stop - first);
   for (int row = first; row < stop; ++row) {
     switch (phase) {
-      case kNorm: add_and_normalise(layer.attn_norm, index > 0, row); break;
+      case kNorm: add_and_normalise(layer.attn_norm, index > 0, row, row); break;
       case kRotate: rotate_and_store(index, row); break;
-      default: add_and_normalise(layer.mlp_norm, true, row); break;
+      default: add_and_normalise(layer.mlp_norm, true, row, token_row(index, row)); break;
     }
   }
   if (phase != kRotate) round_rows(hidden_inputs_, first, stop - first);
@@ -202,7 +213,7 @@ Decoder::Products Decoder::products_of(int index, int phase) const {
   const Layer& layer = layers_[size_t(index)];
   const int64_t q_size = int64_t(shape_.num_heads) * shape_.head_dim;
   const int64_t kv_size = int64_t(shape_.num_kv_heads) * shape_.head_dim, qkv_size = q_size + 2 * kv_size;
-  const int rows = step_.batch->num_tokens;
+  const int rows = phase == kQkv ? step_.batch->num_tokens : rows_that_go_on(index);
   switch (phase) {
     case kQkv:
       return {{{&layer.q, floats(qkv_), qkv_size},
@@ -226,8 +237,13 @@ int Decoder::total_panels(const Products& products) {
 }
 
 int Decoder::panels_per_item(const Products& products) const {
-  // Several items a thread, so that one that is late takes fewer; not so small that claiming shows.
-  return std::max(1, std::min(32, total_panels(products) / (team_.size() * 4)));
+  // Several items a thread, so that one that is late takes fewer; not so small that claiming shows; as many for each, where
+  // that doesn't halve them.
+  const int total = total_panels(products), most = std::clamp(total / (team_.size() * 4), 1, 32);
+  for (int grab = most; 2 * grab > most; --grab) {
+    if ((total + grab - 1) / grab % team_.size() == 0) return grab;
+  }
+  return most;
 }
 
 void Decoder::multiply(const Products& products, int item) {
@@ -257,9 +273,9 @@ void Decoder::multiply_panels(const PackedMatrix& matrix, const Inputs& inputs, 
   }
 }
 
-int Decoder::blocks_per_item() const {
+int Decoder::blocks_per_item(int num_rows) const {
   // Few rows are read past quickly: long stretches of weights then, but several items a thread.
-  if (step_.batch->num_tokens > kFewTokens) return 1;
+  if (num_rows > kFewTokens) return 1;
   return std::clamp(shape_.intermediate_size / kBlock / (team_.size() * 4), 1, kMostBlocksPerItem);
 }
 
@@ -267,7 +283,7 @@ void Decoder::activate(int index, int item, int thread) {
   // A block of inner activations needs as many outputs of gate and of up: they, their products and the block that is
   // rounded of them stay in this core's cache.
   const Layer& layer = layers_[size_t(index)];
-  const int rows = step_.batch->num_tokens, wide = blocks_per_item() * kBlock, first = item * wide;
+  const int rows = rows_that_go_on(index), wide = blocks_per_item(rows) * kBlock, first = item * wide;
   const int width = std::min(wide, shape_.intermediate_size - first), panels = (width + kPanel - 1) / kPanel;
   float* gate = floats(gate_scratch_[size_t(thread)]);
   float* up = gate + int64_t(rows) * width;
@@ -312,9 +328,9 @@ void Decoder::copy_blocks(int layer) {
   }
 }
 
-void Decoder::add_and_normalise(const std::vector<float>& weight, bool add, int row) {
+void Decoder::add_and_normalise(const std::vector<float>& weight, bool add, int row, int token) {
   const int hidden = shape_.hidden_size;
-  float* x = floats(residual_) + int64_t(row) * hidden;
+  float* x = floats(residual_) + int64_t(token) * hidden;
   float* out = floats(hidden_inputs_.floats) + int64_t(row) * hidden;
   if (!add) return kernels_->rms_norm(x, weight.data(), hidden, shape_.norm_epsilon, out);
   const float* delta = floats(delta_) + int64_t(row) * hidden;
@@ -323,9 +339,9 @@ void Decoder::add_and_normalise(const std::vector<float>& weight, bool add, int 
 
 void Decoder::normalise_logits_row(int index) {
   // Rows that need logits are gathered to the front, each after its own last residual.
-  const int64_t hidden = shape_.hidden_size, row = step_.batch->logits_rows[index];
-  const float* residual = floats(residual_) + row * hidden;
-  const float* delta = floats(delta_) + row * hidden;
+  const int64_t hidden = shape_.hidden_size, token = step_.batch->logits_rows[index];
+  const float* residual = floats(residual_) + token * hidden;
+  const float* delta = floats(delta_) + (step_.keeps_all ? token : index) * hidden;
   float* x = floats(head_inputs_.floats) + index * hidden;
   for (int64_t j = 0; j < hidden; ++j) x[j] = residual[j] + delta[j];
   kernels_->rms_norm(x, final_norm_.data(), int(hidden), shape_.norm_epsilon, x);
@@ -378,25 +394,38 @@ void Decoder::rotate_and_store(int index, int row) {
 
 void Decoder::plan_attention(const PellucidBatch& batch) {
   tiles_.clear();
+  last_tiles_.clear();
+  int logits_row = 0;
   for (int seq = 0; seq < batch.num_seqs; ++seq) {
     const int stop = batch.query_start[seq + 1];
     for (int row = batch.query_start[seq]; row < stop; row += queries_per_tile_) {
-      tiles_.push_back({seq, row, std::min(queries_per_tile_, stop - row)});
+      tiles_.push_back({seq, row, row, std::min(queries_per_tile_, stop - row)});
+    }
+    for (; !step_.keeps_all && logits_row < batch.num_logits && batch.logits_rows[logits_row] < stop; ++logits_row) {
+      last_tiles_.push_back({seq, int32_t(batch.logits_rows[logits_row]), logits_row, 1});
     }
   }
 }
+
+// Nobody looks at what the last layer makes of tokens without logits, beyond their keys and values.
+int Decoder::rows_that_go_on(int layer) const {
+  return is_trimmed(layer) ? step_.batch->num_logits : step_.batch->num_tokens;
+}
+
+int Decoder::token_row(int layer, int row) const { return is_trimmed(layer) ? int(step_.batch->logits_rows[row]) : row; }
 
 void Decoder::attend(int layer, int item, int thread) {
   const PellucidBatch& batch = *step_.batch;
   const int64_t dim = shape_.head_dim, kv_heads = shape_.num_kv_heads, group = shape_.num_heads / kv_heads;
   const int64_t width = (shape_.num_heads + 2 * kv_heads) * dim, q_size = shape_.num_heads * dim;
   // Last tiles first: in a long prompt they see the most keys.
-  const int place = int(tiles_.size()) * int(kv_heads) - 1 - item;
-  const AttentionTile& tile = tiles_[size_t(place / kv_heads)];
+  const std::vector<AttentionTile>& tiles = tiles_of(layer);
+  const int place = int(tiles.size()) * int(kv_heads) - 1 - item;
+  const AttentionTile& tile = tiles[size_t(place / kv_heads)];
   const int64_t head = place % kv_heads;
   AttentionTask task;
   task.query = floats(qkv_) + tile.first_row * width + head * group * dim;
-  task.out = floats(attended_inputs_.floats) + tile.first_row * q_size + head * group * dim;
+  task.out = floats(attended_inputs_.floats) + tile.out_row * q_size + head * group * dim;
   task.query_stride = width;
   task.out_stride = q_size;
   task.pieces = piece(0, layer, head);
@@ -410,7 +439,7 @@ void Decoder::attend(int layer, int item, int thread) {
   kernels_->attention(task, floats(attention_scratch_[size_t(thread)]));
   if (!rounds_attended()) return;
   const int blocks = int(group * dim) / kBlock;
-  round_blocks(task.out, q_size, tile.num_queries, blocks, attended_inputs_, tile.first_row, int(head) * blocks);
+  round_blocks(task.out, q_size, tile.num_queries, blocks, attended_inputs_, tile.out_row, int(head) * blocks);
 }
 
 bool Decoder::rounds_attended() const {

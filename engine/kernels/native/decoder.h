@@ -77,12 +77,17 @@ class Decoder final : private PhasedWork {
     const Inputs* inputs;
     int num_rows;
   };
+  // Neighbouring token rows of one sequence, and where their results go.
+  struct AttentionTile {
+    int32_t seq, first_row, out_row, num_queries;
+  };
   // The step that runs.
   struct Step {
     const PellucidBatch* batch = nullptr;
     float* logits = nullptr;
     PellucidObserver observer = nullptr;
     int rows_per_item = 1;
+    bool keeps_all = true;  // every token goes through the whole last layer, whether its logits are needed or not
   };
 
   int num_items(int phase) const override;
@@ -98,7 +103,11 @@ class Decoder final : private PhasedWork {
   void observe_last_layer();
   void copy_blocks(int layer);
   void embed(int row);
-  void add_and_normalise(const std::vector<float>& weight, bool add, int row);
+  bool is_trimmed(int layer) const { return !step_.keeps_all && layer == shape_.num_layers - 1; }
+  const std::vector<AttentionTile>& tiles_of(int layer) const { return is_trimmed(layer) ? last_tiles_ : tiles_; }
+  int rows_that_go_on(int layer) const;
+  int token_row(int layer, int row) const;
+  void add_and_normalise(const std::vector<float>& weight, bool add, int row, int token);
   void normalise_logits_row(int index);
   bool rounds_attended() const;
   void make_inputs(Inputs& inputs, int64_t num_rows, int width);
@@ -108,7 +117,7 @@ class Decoder final : private PhasedWork {
   void rotate_and_store(int layer, int row);
   void attend(int layer, int item, int thread);
   uint8_t* piece(int64_t block, int64_t layer, int64_t kv_head) const;
-  int blocks_per_item() const;
+  int blocks_per_item(int num_rows) const;
   void activate(int layer, int item, int thread);
   static int total_panels(const Products& products);
   int panels_per_item(const Products& products) const;
@@ -132,10 +141,7 @@ class Decoder final : private PhasedWork {
   // Scratch, allocated once: rows are tokens of the step.
   AlignedMemory residual_, qkv_, delta_;
   Inputs hidden_inputs_, attended_inputs_, inner_inputs_, head_inputs_;
-  struct AttentionTile {
-    int32_t seq, first_row, num_queries;  // neighbouring token rows of one sequence
-  };
-  std::vector<AttentionTile> tiles_;
+  std::vector<AttentionTile> tiles_, last_tiles_;  // of all tokens; of those with logits
   int queries_per_tile_ = 1;
   std::vector<AlignedMemory> attention_scratch_, gate_scratch_;  // one for each thread
   Step step_;
