@@ -38,6 +38,28 @@ def integer_peak(library: NativeLibrary, *, threads: int, instruction_set: str =
     return _measured(library, "integer_peak", instruction_set.encode(), ctypes.c_int32(threads))
 
 
+def bfloat16_peak(library: NativeLibrary, *, threads: int, instruction_set: str = "auto") -> float:
+    """Return the operations a second of bfloat16 dot products that add in float32; otherwise as `integer_peak`.
+
+    `bfloat16_instruction` says what does them.
+    """
+    return _measured(library, "bfloat16_peak", instruction_set.encode(), ctypes.c_int32(threads))
+
+
+def bfloat16_instruction(library: NativeLibrary, instruction_set: str = "auto") -> str:
+    """Return what multiplies bfloat16 values fastest: `tdpbf16ps`, `vdpbf16ps`, or float32 instructions without those.
+
+    Raises:
+        ConfigError: the machine lacks the instruction set.
+    """
+    function = library.handle.pellucid_bfloat16_instruction
+    function.restype = ctypes.c_char_p
+    found: bytes | None = function(instruction_set.encode())
+    if found is None:
+        raise ConfigError(f"`bfloat16_instruction`: this machine has no {instruction_set}")
+    return found.decode()
+
+
 def _measured(library: NativeLibrary, name: str, *arguments: "bytes | ctypes._SimpleCData[int]") -> float:
     found = ctypes.c_double()
     message = ctypes.create_string_buffer(300)

@@ -1,9 +1,11 @@
 """The measured ceilings: their order is checked, not their size, which is the machine's."""
 
+import itertools
+
 import pytest
 
 from engine.errors import ConfigError
-from engine.kernels.ceilings import integer_peak, read_bandwidth
+from engine.kernels.ceilings import bfloat16_instruction, bfloat16_peak, integer_peak, read_bandwidth
 from tests.support.native import library_for, native_library
 
 
@@ -21,6 +23,21 @@ def test_integer_peak_is_higher_with_wider_instructions() -> None:
     assert integer_peak(library, threads=1) > 0.5 * peaks[-1]
 
 
+def test_bfloat16_peak_is_higher_with_instructions_of_its_own() -> None:
+    library = native_library()
+    peaks = {
+        name: bfloat16_peak(library, threads=1, instruction_set=name) for name in reversed(library.instruction_sets())
+    }
+    found = list(peaks.values())
+    assert found[0] > 1e8
+    assert found[-1] < 1e15
+    assert all(wider > narrower for narrower, wider in itertools.pairwise(found)), peaks
+    instructions = [bfloat16_instruction(library, name) for name in peaks]
+    assert instructions[0].startswith("float32")
+    assert ("tdpbf16ps" in instructions) == ("amx" in peaks)
+    assert bfloat16_instruction(library) == instructions[-1]
+
+
 def test_ceilings_out_of_range_are_named() -> None:
     library = native_library()
     with pytest.raises(ConfigError, match="threads must lie in"):
@@ -29,6 +46,10 @@ def test_ceilings_out_of_range_are_named() -> None:
         read_bandwidth(library, threads=2, num_bytes=100)
     with pytest.raises(ConfigError, match="threads must lie in"):
         integer_peak(library, threads=300)
+    with pytest.raises(ConfigError, match="threads must lie in"):
+        bfloat16_peak(library, threads=0)
+    with pytest.raises(ConfigError, match="no sse9"):
+        bfloat16_instruction(library, "sse9")
     with pytest.raises(ConfigError, match="no sse9"):
         integer_peak(library, threads=1, instruction_set="sse9")
 
