@@ -26,7 +26,8 @@ from engine.engine_life import EngineLife, LifeEnd
 from engine.errors import EngineUnavailableError, PellucidError, RequestFailedError
 from engine.events import Event
 from engine.launch import Launcher, launch_process
-from engine.messages import Abort, EngineInfo, Shutdown, StepOutput, StopChoice
+from engine.messages import Abort, ChoiceOutput, EngineInfo, SealedStep, Shutdown, StopChoice
+from engine.packed_events import PackedEvents
 from engine.request_stream import Generation
 from engine.sequence import EngineRequest
 from engine.stream_table import StreamTable
@@ -284,7 +285,8 @@ class AsyncEngine:
             return end
         finally:
             life.kill()
-            self._deliver(life.ledger.close(end.reason, error_type="" if self._is_closing else "internal_error"))
+            last_words = life.ledger.close(end.reason, error_type="" if self._is_closing else "internal_error")
+            self._loop.call_soon(self._deliver, last_words)
             self._streams.fail_all(RequestFailedError(f"the engine was lost: {end.reason}"))
             await life.reap(self._limits.reap_s)
 
@@ -299,21 +301,26 @@ class AsyncEngine:
         self._state, self._reason = EngineState.FAILED, end.reason
         self._failure = end.final or EngineUnavailableError(f"the engine was lost too often: {end.reason}")
 
-    def _take_step(self, message: StepOutput) -> None:
+    def _take_step(self, message: SealedStep) -> None:
         """Pass a step on: its events, then its outputs.
 
         Both go through the loop's queue, so that a callback that raises can't break the channel, and no consumer that
         happens to run in between sees outputs whose events have not been delivered.
         """
         assert self._life is not None
-        ended = self._life.ledger.seen(message.events)
-        self._deliver(message.events)
-        if message.outputs or ended:
-            self._loop.call_soon(self._streams.take, message.outputs, ended)
+        events = PackedEvents(message.events)
+        self._life.ledger.seen(events, message.ended)
+        self._loop.call_soon(self._deliver, events, message.outputs, message.ended)
 
-    def _deliver(self, events: Sequence[Event]) -> None:
-        if events:
-            self._loop.call_soon(self._on_events, events)
+    def _deliver(
+        self, events: Sequence[Event], outputs: Sequence[ChoiceOutput] = (), ended: Sequence[str] = ()
+    ) -> None:
+        try:
+            if events:
+                self._on_events(events)
+        finally:
+            if outputs or ended:
+                self._streams.take(outputs, ended)
 
     def _ready_life(self) -> EngineLife:
         if self._life is None or self._is_closing or self.state is not EngineState.READY:

@@ -10,7 +10,7 @@ import msgspec
 from engine.channel import FrameDecoder, FrameEncoder
 from engine.clock import Clock
 from engine.errors import PellucidError, QueueFullError
-from engine.messages import AddRequest, AnyFromEngine, AnyToEngine
+from engine.messages import AddRequest, AnyArrival, AnyToEngine
 
 MAX_UNSENT_BYTES = 256 << 20
 
@@ -28,14 +28,14 @@ class EngineConnection(asyncio.Protocol):
     """
 
     def __init__(
-        self, on_message: Callable[[AnyFromEngine], None], *, clock: Clock, max_unsent_bytes: int = MAX_UNSENT_BYTES
+        self, on_message: Callable[[AnyArrival], None], *, clock: Clock, max_unsent_bytes: int = MAX_UNSENT_BYTES
     ) -> None:
         self._on_message = on_message
         self._clock = clock
         self._max_unsent_bytes = max_unsent_bytes
         self._frames = FrameDecoder()
         self._encoder = FrameEncoder()
-        self._decoder = msgspec.msgpack.Decoder(AnyFromEngine)
+        self._decoder = msgspec.msgpack.Decoder(AnyArrival)
         self._transport: asyncio.Transport | None = None
         self.last_message_t = clock.now()
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()

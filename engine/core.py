@@ -111,7 +111,7 @@ class EngineCore(Generic[Logits]):
     def collect(self) -> StepOutput:
         """Return outputs and events since the last message, and forget them."""
         outputs, self._outputs = self._outputs, []
-        return StepOutput(outputs=outputs, events=self._events.drain())
+        return StepOutput.of(outputs, self._events.drain())
 
     def fail(self, error: str) -> StepOutput:
         """End everything in flight as failed; after a step that raised that is done already, and only reported."""

@@ -13,7 +13,7 @@ from engine.event_ledger import EventLedger
 from engine.launch import EngineHandle
 from engine.messages import (
     AddRequest,
-    AnyFromEngine,
+    AnyArrival,
     AnyToEngine,
     CallResult,
     Configure,
@@ -22,7 +22,7 @@ from engine.messages import (
     Heartbeat,
     LoadProgress,
     ResetPrefixCache,
-    StepOutput,
+    SealedStep,
 )
 from engine.sequence import EngineRequest
 from engine.supervision import Silence, SupervisionConfig, longest_honest_step_s
@@ -59,7 +59,7 @@ class EngineLife:
         *,
         clock: Clock,
         on_ready: Callable[[EngineInfo], None],
-        on_step: Callable[[StepOutput], None],
+        on_step: Callable[[SealedStep], None],
     ) -> None:
         self.ledger = EventLedger(clock)
         self.load_stage = "starting"
@@ -150,9 +150,9 @@ class EngineLife:
             return LifeEnd(broken + when)
         return LifeEnd(f"the engine ended{when} {_describe_exit(exit_code)}")
 
-    def _dispatch(self, message: AnyFromEngine) -> None:
+    def _dispatch(self, message: AnyArrival) -> None:
         match message:
-            case StepOutput():
+            case SealedStep():
                 self._on_step(message)
             case Heartbeat():
                 return

@@ -9,39 +9,38 @@ with `lost`. Whoever projects the stream needs no second path for a dead engine;
 process, and the next life's `engine_started` opens a new stream at seq 1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from engine.clock import Clock
 from engine.events import (
-    TERMINAL_EVENTS,
     EngineFailed,
     EngineStopped,
     Event,
     EventLog,
     RequestAborted,
     RequestArrived,
-    RequestEvent,
     RequestFailed,
     RequestTokens,
 )
 from engine.sequence import EngineRequest
 
-_RARE = frozenset((RequestArrived, *TERMINAL_EVENTS, EngineStopped, EngineFailed))
+MAX_UNREAD = 4_096  # events: a moment's work, and little memory
 
 
 class _Sent:
-    """A request that the engine has been sent and has not ended."""
+    """A request that the engine has been sent and has not ended; no message before number `since` is about it."""
 
-    __slots__ = ("has_arrived", "num_output_tokens", "request")
+    __slots__ = ("has_arrived", "num_output_tokens", "request", "since")
 
-    def __init__(self, request: EngineRequest) -> None:
+    def __init__(self, request: EngineRequest, since: int) -> None:
         self.request = request
+        self.since = since
         self.has_arrived = False
         self.num_output_tokens = 0
 
 
 class EventLedger:
-    """Follows one life's events.
+    """Follows one life's events, which it reads only when it must, or when many have come.
 
     Args:
         clock: stamps the events written in the engine's place.
@@ -50,6 +49,9 @@ class EventLedger:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._sent: dict[str, _Sent] = {}
+        self._unread: list[Sequence[Event]] = []
+        self._num_unread_events = 0
+        self._num_read = 0  # messages
         self._last_seq = EventLog.FIRST_SEQ - 1
         self._last_step = 0
         self._has_ended = False
@@ -64,32 +66,38 @@ class EventLedger:
 
     def sent(self, request: EngineRequest) -> None:
         """Note that a request is on its way to the engine."""
-        self._sent[request.request_id] = _Sent(request)
+        self._sent[request.request_id] = _Sent(request, self._num_read + len(self._unread))
 
-    def seen(self, events: Sequence[Event]) -> list[str]:
-        """Note what the engine said; return the ids of the requests that ended with it."""
-        ended: list[str] = []
-        for event in events:
-            if isinstance(event, RequestTokens):  # most of what comes while decoding
-                sent = self._sent.get(event.request_id)
-                if sent is not None:
-                    sent.num_output_tokens += event.num_tokens
-            elif type(event) in _RARE:
-                self._note(event, ended)
+    def seen(self, events: Sequence[Event], ended: Iterable[str]) -> None:
+        """Note what the engine said with one message.
+
+        Args:
+            events: of the message.
+            ended: ids of the requests whose terminal event is among them.
+        """
+        for request_id in ended:
+            self._sent.pop(request_id, None)
         if events:
-            self._last_seq = events[-1].seq
-            self._last_step = events[-1].step
-        return ended
+            self._unread.append(events)
+            self._num_unread_events += len(events)
+            if self._num_unread_events > MAX_UNREAD:
+                self._read()
 
-    def _note(self, event: Event, ended: list[str]) -> None:
-        if not isinstance(event, RequestEvent):
-            self._has_ended = True
-        elif event.request_id in self._sent:
-            if isinstance(event, RequestArrived):
-                self._sent[event.request_id].has_arrived = True
-            else:
-                del self._sent[event.request_id]
-                ended.append(event.request_id)
+    def _read(self) -> None:
+        """Take in the events of the messages that have only been put aside."""
+        for number, events in enumerate(self._unread, self._num_read):
+            for event in events:
+                if isinstance(event, RequestTokens | RequestArrived):
+                    sent = self._sent.get(event.request_id)
+                    if sent is not None and sent.since <= number:
+                        sent.has_arrived = True
+                        sent.num_output_tokens += event.num_tokens if isinstance(event, RequestTokens) else 0
+                elif isinstance(event, EngineStopped | EngineFailed):
+                    self._has_ended = True
+            self._last_seq, self._last_step = events[-1].seq, events[-1].step
+        self._num_read += len(self._unread)
+        self._unread.clear()
+        self._num_unread_events = 0
 
     def close(self, reason: str, *, error_type: str) -> Sequence[Event]:
         """Return the events that end the stream after the engine was lost; [] when it ended in order.
@@ -99,6 +107,7 @@ class EventLedger:
             error_type: the label of the failed requests; "" when the engine was killed at shutdown, so
                 that they are `aborted`.
         """
+        self._read()
         log = EventLog(self._clock, first_seq=self._last_seq + 1)
         log.step = self._last_step
         for request_id, sent in self._sent.items():

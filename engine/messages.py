@@ -5,7 +5,7 @@ from collections.abc import Sequence as Many
 import msgspec
 
 from engine.config import EngineConfig
-from engine.events import AnyEvent
+from engine.events import TERMINAL_EVENTS, AnyEvent
 from engine.sequence import EngineRequest
 
 
@@ -128,10 +128,29 @@ class ChoiceOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_def
 
 
 class StepOutput(FromEngine, frozen=True, kw_only=True, tag="step"):
-    """One step's outputs and events (also sent without a step, when only events or aborts happened)."""
+    """One step's outputs and events (also sent without a step, when only events or aborts happened).
+
+    Attributes:
+        ended: ids of the requests whose terminal event is among the events.
+    """
 
     outputs: list[ChoiceOutput]
+    ended: list[str]
     events: list[AnyEvent]
+
+    @classmethod
+    def of(cls, outputs: list[ChoiceOutput], events: list[AnyEvent]) -> "StepOutput":
+        """Return the message of these."""
+        ended = [event.request_id for event in events if isinstance(event, TERMINAL_EVENTS)]
+        return cls(outputs=outputs, ended=ended, events=events)
+
+
+class SealedStep(FromEngine, frozen=True, kw_only=True, tag="step"):
+    """A StepOutput as it arrives, its events for PackedEvents: nobody looks at them before its tokens are sent."""
+
+    outputs: list[ChoiceOutput]
+    ended: list[str]
+    events: msgspec.Raw
 
 
 class Heartbeat(FromEngine, frozen=True, kw_only=True, tag="heartbeat"):
@@ -159,3 +178,4 @@ class Fatal(FromEngine, frozen=True, kw_only=True, tag="fatal"):
 
 AnyToEngine = Configure | AddRequest | Abort | StopChoice | ResetPrefixCache | Shutdown
 AnyFromEngine = LoadProgress | EngineInfo | StepOutput | Heartbeat | CallResult | Fatal
+AnyArrival = LoadProgress | EngineInfo | SealedStep | Heartbeat | CallResult | Fatal

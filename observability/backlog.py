@@ -11,6 +11,7 @@ A backlog that has waited for a while is worked up the next time it is told some
 and the tokens of that step are on their way first. Only when nothing more comes does a timer have to wake it.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVarTuple, Unpack
 
 Ts = TypeVarTuple("Ts")
 
-DELAY_S: Final = 0.25
+DELAY_S: Final = 2.0
 RIPE: Final = 0.8  # of the delay
 MAX_PENDING: Final = 1_024  # events and stamps: under 2 ms of work, for which tokens wait
 
@@ -60,6 +61,11 @@ class Backlog:
         self._ripe_at = 0.0
         self._is_due = False
         self._is_settling = False
+        self._rests: list[tuple[float, asyncio.Event]] = []
+
+    def beside(self) -> "Backlog":
+        """Return another one on the same loop, for what needs no order with this one."""
+        return Backlog(self._loop)
 
     def put(self, call: Callable[[Unpack[Ts]], object], *args: *Ts, weight: int = 1) -> None:
         """Have `call(*args)` made after all that was put before: when somebody settles, or within `DELAY_S`.
@@ -77,6 +83,8 @@ class Backlog:
             return
         self._calls.append((call, args))
         self._num_pending += weight
+        if self._rests:
+            self._end_rests()
         if self._is_settling or self._is_due:
             return
         if self._timer is None:
@@ -112,6 +120,31 @@ class Backlog:
         finally:
             self._is_settling = False
             self._num_pending = len(self._calls)
+
+    async def rest(self, seconds: float) -> None:
+        """Return when so many seconds are over: once something is put then, or a quarter of them later at most.
+
+        While steps go on a reader is so woken behind the tokens of one, and not in the middle by a timer of its own.
+        """
+        if self._loop is None:
+            await asyncio.sleep(seconds)
+            return
+        is_over = asyncio.Event()
+        rest = (self._loop.time() + seconds, is_over)
+        timer = self._loop.call_later(seconds / RIPE, is_over.set)
+        self._rests.append(rest)
+        try:
+            await is_over.wait()
+        finally:
+            timer.cancel()
+            self._rests.remove(rest)
+
+    def _end_rests(self) -> None:
+        assert self._loop is not None
+        now = self._loop.time()
+        for ripe_at, is_over in self._rests:
+            if now >= ripe_at:
+                is_over.set()
 
     @contextmanager
     def settling_within(self, seconds: float) -> Iterator[None]:

@@ -78,7 +78,8 @@ class EventTape:
     Args:
         clock: makes the ids of lives.
         capacity: events kept.
-        backlog: what will be appended; settled before anything is read.
+        backlog: where what will be appended waits; settled before anything is read. Its own, so that a viewer has
+            nothing else done.
 
     Attributes:
         is_closed: nothing more will come; readers should leave.
@@ -92,16 +93,22 @@ class EventTape:
         self._newest: _State | None = None
         self._num_lives = 0
         self._last_seq = 0
+        self._num_overwritten = 0
         self._waiters: list[asyncio.Future[None]] = []
         self._lives: deque[Life] = deque()
         self.is_closed = False
 
     # --- writing ---
 
-    def append(self, events: Sequence[Event]) -> int:
-        """Take in the events of one message, all of one life, in order; return how many were overwritten."""
+    def put(self, events: Sequence[Event]) -> None:
+        """Have the events of one message appended before anybody reads."""
+        self._backlog.put(self.append, events, weight=len(events))
+
+    def append(self, events: Sequence[Event]) -> None:
+        """Take in the events of one message, all of one life, in order."""
         if not events:
-            return 0
+            return
+        events = list(events)
         if not self._lives or events[0].seq <= self._last_seq:
             self._begin_life()
         self._last_seq = events[-1].seq
@@ -118,8 +125,8 @@ class EventTape:
             life.started = next((event for event in events if isinstance(event, EngineStarted)), None)
         while self._lives[0].stop <= self._ring.first:
             self._lives.popleft()
+        self._num_overwritten += num_overwritten + num_skipped
         self._wake()
-        return num_overwritten + num_skipped
 
     def close(self) -> None:
         """Say that nothing more will come: everyone who waits is woken."""
@@ -156,6 +163,12 @@ class EventTape:
     @property
     def capacity(self) -> int:
         return self._ring.capacity
+
+    @property
+    def num_overwritten(self) -> int:
+        """Events that gave way to newer ones."""
+        self._backlog.settle()
+        return self._num_overwritten
 
     def __len__(self) -> int:
         self._backlog.settle()
@@ -210,6 +223,10 @@ class EventTape:
                 finally:
                     if waiter in self._waiters:
                         self._waiters.remove(waiter)
+
+    async def rest(self, seconds: float) -> None:
+        """Let some more happen; see Backlog.rest."""
+        await self._backlog.rest(seconds)
 
     def _wake(self) -> None:
         if self._waiters:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic
 
 from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
-from observability.exposition_lines import HistogramLines, NumberLine, starts_of
+from observability.exposition_lines import HistogramLines, NumberLine, number, starts_of
 from observability.instruments import (
     Counter,
     CounterSeries,
@@ -102,6 +103,32 @@ class _InfoPage:
             self._values = self._info.values
             self._text = "".join(_encoded(self._encode, self._info.family()))
         parts.append(self._text)
+
+
+class CollectorPage:
+    """What a collector of prometheus_client says in gauges and counters without labels, of which only numbers change.
+
+    Args:
+        collector: asked each time.
+        encode: of prometheus_client, for one text format.
+    """
+
+    def __init__(self, collector: Collector, encode: Encode) -> None:
+        self._collector = collector
+        self._encode = encode
+        self._starts: dict[str, str] = {}
+
+    def body(self) -> bytes:
+        """Return help, type and number of each."""
+        return "".join([self._text(family) for family in self._collector.collect()]).encode()
+
+    def _text(self, family: Metric) -> str:
+        start = self._starts.get(family.name)
+        if start is None:
+            head, line = _encoded(self._encode, family)
+            start = self._starts[family.name] = head + line[: line.rindex(" ") + 1]
+        (sample,) = family.samples
+        return f"{start}{number(sample.value)}\n"
 
 
 _AnyPage = _Page[CounterSeries] | _Page[GaugeSeries] | _Page[HistogramSeries] | _InfoPage

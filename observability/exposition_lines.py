@@ -6,6 +6,7 @@ numbers, the ends of lines, and exemplars. tests/observability/test_exposition_l
 """
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate, chain
 from typing import cast
 
 from prometheus_client.utils import floatToGoString
@@ -65,14 +66,27 @@ class HistogramLines:
         shows_exemplars: whether the format has them.
     """
 
-    __slots__ = ("_counts", "_exemplars", "_series", "_shows_exemplars", "_starts", "_sum", "_tail", "_text")
+    __slots__ = (
+        "_counts",
+        "_exemplars",
+        "_form",
+        "_has_count_and_sum",
+        "_series",
+        "_shown_exemplars",
+        "_shows_exemplars",
+        "_sum",
+        "_text",
+    )
 
     def __init__(self, series: HistogramSeries, starts: Sequence[str], *, shows_exemplars: bool) -> None:
         num_buckets = len(series.counts)
         self._series = series
-        self._starts = starts[:num_buckets]
-        self._tail = starts[num_buckets:]
+        starts = [start.replace("%", "%%") for start in starts]
+        buckets = "".join(f"{start}%s%s\n" for start in starts[:num_buckets])
+        self._form = buckets + "".join(f"{start}%s\n" for start in starts[num_buckets:])
+        self._has_count_and_sum = len(starts) > num_buckets
         self._shows_exemplars = shows_exemplars
+        self._shown_exemplars = [""] * num_buckets
         self._counts: list[int] = []
         self._exemplars: dict[int, tuple[str, float, float]] = {}
         self._sum = _UNWRITTEN
@@ -83,24 +97,25 @@ class HistogramLines:
         series = self._series
         is_kept = series.sum is self._sum and series.counts == self._counts and series.exemplars == self._exemplars
         if not is_kept:
+            if self._shows_exemplars:
+                self._show_exemplars(series.exemplars)
             self._counts, self._exemplars, self._sum = series.counts.copy(), series.exemplars.copy(), series.sum
             self._text = self._written()
         return self._text
 
+    def _show_exemplars(self, exemplars: dict[int, tuple[str, float, float]]) -> None:
+        """Write those that have changed since the last time; most have not."""
+        for bucket in exemplars.keys() | self._exemplars.keys():
+            kept = exemplars.get(bucket)
+            if kept is not self._exemplars.get(bucket):
+                self._shown_exemplars[bucket] = exemplar(*kept) if kept is not None else ""
+
     def _written(self) -> str:
-        exemplars = self._exemplars if self._shows_exemplars else {}
-        lines: list[str] = []
-        cumulative = 0
-        for bucket, (start, count) in enumerate(zip(self._starts, self._counts, strict=True)):
-            cumulative += count
-            shown = f"{cumulative}.0" if cumulative < _PLAIN_BELOW else number(cumulative)
-            lines.append(
-                f"{start}{shown}{exemplar(*exemplars[bucket])}\n" if bucket in exemplars else f"{start}{shown}\n"
-            )
-        if self._tail:
-            of_count, of_sum = self._tail
-            lines.append(f"{of_count}{number(cumulative)}\n{of_sum}{number(self._sum)}\n")
-        return "".join(lines)
+        shown = [f"{so_far}.0" if so_far < _PLAIN_BELOW else number(so_far) for so_far in accumulate(self._counts)]
+        numbers = chain.from_iterable(zip(shown, self._shown_exemplars, strict=True))
+        if not self._has_count_and_sum:
+            return self._form % tuple(numbers)
+        return self._form % (*numbers, shown[-1], number(self._sum))
 
 
 def number(value: float) -> str:

@@ -132,6 +132,9 @@ class Instrument(ABC, Generic[S]):
 
     def at(self, *values: str) -> S:
         """Return the series of these label values, each first brought into its closed set."""
+        series = self._series.get(values)
+        if series is not None:
+            return series
         if len(values) != len(self.labels):
             raise ValueError(f"{self.name} has {len(self.labels)} labels, got {len(values)} values")
         key = tuple(label.closed(value) for label, value in zip(self.labels, values, strict=True))

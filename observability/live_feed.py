@@ -1,12 +1,11 @@
 """The event stream as it happens, for one viewer among many.
 
-A viewer is a place on the tape and nothing else. It is woken when something happens, but at most every `interval_s`,
-and then gets all that came meanwhile, at most `MAX_EVENTS` at a time. One that reads too slowly finds that the ring has
-gone on without it and is told how much it missed; nothing is queued for it.
+A viewer is a place on the tape and nothing else. It is woken when something happens, but at most every `interval_s` and
+behind the tokens of a step, and then gets all that came meanwhile, at most `MAX_EVENTS` at a time. One that reads too
+slowly finds that the ring has gone on without it and is told how much it missed; nothing is queued for it.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,16 +41,13 @@ class Happened:
 FeedItem = LifeBegins | Missed | Happened
 
 
-async def live_feed(
-    tape: EventTape, place: int, *, interval_s: float, pause: Callable[[float], Awaitable[None]] = asyncio.sleep
-) -> AsyncGenerator[FeedItem, None]:
+async def live_feed(tape: EventTape, place: int, *, interval_s: float) -> AsyncGenerator[FeedItem, None]:
     """Yield what stands on the tape from `place` on, as it comes, until the tape is closed.
 
     Args:
         tape: read only.
         place: where to begin; `tape.stop` for what is still to come.
         interval_s: shortest time from one wake-up to the next.
-        pause: waits so many seconds.
     """
     life: Life | None = None
     while not tape.is_closed:
@@ -70,4 +66,4 @@ async def live_feed(
         place = passage.next
         yield Happened(life, passage.events)
         if len(passage.events) < MAX_EVENTS:  # nearly up to date: let some more happen before the next word
-            await pause(interval_s)
+            await tape.rest(interval_s)

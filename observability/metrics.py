@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import cast
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -10,7 +10,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.exposition import ALLOWUTF8
 from prometheus_client.registry import Collector
 
-from observability.exposition import Encode, Exposition
+from observability.exposition import CollectorPage, Encode, Exposition
 from observability.instruments import Counter, Gauge, Histogram, Info, Label
 from observability.label_sets import (
     BLOCK_STATES,
@@ -262,9 +262,9 @@ class Metrics:
 
         self.num_renders = 0
         self._refreshers: list[Callable[[], None]] = []
-        self._registry = CollectorRegistry()
-        self._expositions: dict[str, Exposition] = {}
-        ProcessCollector(registry=self._registry)
+        self._others = CollectorRegistry()
+        self._process = ProcessCollector(registry=None)
+        self._expositions: dict[str, tuple[Exposition, CollectorPage]] = {}
 
     def instruments(self) -> Iterator[Counter | Gauge | Histogram | Info]:
         """Iterate over every declaration, in the order above."""
@@ -274,7 +274,7 @@ class Metrics:
 
     def also_expose(self, collector: Collector) -> None:
         """Append another collector's families to each exposition."""
-        self._registry.register(collector)
+        self._others.register(collector)
 
     def before_render(self, refresh: Callable[[], None]) -> None:
         """Have `refresh` bring gauges up to date before each exposition."""
@@ -304,12 +304,11 @@ class Metrics:
         # The version of OpenMetrics is the scraper's to choose, so it must not decide how many of these are kept; it
         # only changes how native histograms are written, and there are none.
         kept = OPENMETRICS if is_openmetrics else content_type
-        exposition = self._expositions.get(kept)
-        if exposition is None:
-            exposition = self._expositions[kept] = Exposition(
-                self.instruments(), cast(Encode, encode), shows_exemplars=is_openmetrics
-            )
-        return exposition.body() + encode(self._registry), content_type
+        if kept not in self._expositions:
+            ours = Exposition(self.instruments(), cast(Encode, encode), shows_exemplars=is_openmetrics)
+            self._expositions[kept] = ours, CollectorPage(self._process, cast(Encode, encode))
+        exposition, process = self._expositions[kept]
+        return exposition.body() + process.body() + encode(self._others), content_type
 
     def rejected(self, error_type: str) -> None:
         """Count a request that was refused before the recorder was told of it."""
@@ -322,6 +321,7 @@ class Metrics:
         self.http_duration.at(route).observe(seconds)
 
 
+@lru_cache(maxsize=16)
 def _negotiated(accept: str) -> tuple[Callable[..., bytes], str]:
     """Return prometheus_client's encoder and content type for an Accept header."""
     try:

@@ -118,7 +118,7 @@ class Recorder:
         )
         self._tracing_stats = tracing_stats
         self._opening: set[str] = set()  # requests whose opening is in the backlog
-        self.tape = EventTape(clock, capacity=sizes.events, backlog=self._backlog)
+        self.tape = EventTape(clock, capacity=sizes.events, backlog=self._backlog.beside())
         self._num_events = 0
         self._last_seq = 0
         self._handlers = self._dispatch_table()
@@ -133,6 +133,7 @@ class Recorder:
         took.
         """
         if events:
+            self.tape.put(events)
             self._backlog.put(self._take_in, events, weight=len(events))
 
     def follow_heartbeat(self, age_s: Callable[[], float]) -> None:
@@ -213,7 +214,7 @@ class Recorder:
 
     def stats(self, *, history_s: int = WINDOW_S) -> dict[str, Any]:
         """Return the body of `GET /stats` (see observability.stats), with `history_s` <= 300 rows of history."""
-        self._backlog.settle()
+        self._settle()
         now = self._clock.now()
         num_rows = max(1, min(history_s, MAX_HISTORY_S))
         seconds = self._window.complete(now, max(num_rows + SLIDING_S, WINDOW_S))
@@ -299,11 +300,9 @@ class Recorder:
 
     # --- inside ---
 
-    def _take_in(self, events: Sequence[Event]) -> None:
+    def _take_in(self, message: Sequence[Event]) -> None:
+        events = list(message)
         self._check_gapless(events)
-        num_overwritten = self.tape.append(events)
-        if num_overwritten:
-            self._metrics.events_dropped.at("ring").inc(num_overwritten)
         self._num_events += len(events)
         self._engine_tape.expect(events)
         handlers = self._handlers
@@ -330,8 +329,12 @@ class Recorder:
         for request_id in request_ids:
             self._requests.send_blocked(request_id, interval)
 
-    def _refresh_gauges(self) -> None:
+    def _settle(self) -> None:
         self._backlog.settle()
+        self._metrics.events_dropped.at("ring").value = float(self.tape.num_overwritten)
+
+    def _refresh_gauges(self) -> None:
+        self._settle()
         report.refresh_gauges(self._metrics, self._requests, self._engine, self._clock.now())
 
     def _dispatch_table(self) -> dict[type[Event], Callable[[Any], None]]:
@@ -390,7 +393,7 @@ class Recorder:
             events=RingStats(
                 size=len(self.tape),
                 capacity=self.tape.capacity,
-                overwritten=int(self._metrics.events_dropped.at("ring").value),
+                overwritten=self.tape.num_overwritten,
             ),
             steps=RingStats(
                 size=len(engine.steps), capacity=engine.steps.maxlen or 0, overwritten=engine.num_steps_overwritten

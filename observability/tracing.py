@@ -108,7 +108,7 @@ class Tracing:
     def knows(self, trace_id: str) -> bool:
         """Return whether `trace` has an answer now; an exemplar that doesn't is not worth showing."""
         self._backlog.settle()
-        return trace_id in self._ring or trace_id in self._open_of
+        return self._is_known(trace_id)
 
     def traces(self, wanted: TraceFilter) -> dict[str, Any]:
         """Return the body of `/telemetry/traces`."""
@@ -148,9 +148,12 @@ class Tracing:
         self._backlog.settle()
         for reason, num_spans in self._dropped().items():
             metrics.spans_dropped.at(reason).value = num_spans
-        metrics.forget_exemplars(self.knows)
+        metrics.forget_exemplars(self._is_known)
 
     # --- inside ---
+
+    def _is_known(self, trace_id: str) -> bool:
+        return trace_id in self._ring or trace_id in self._open_of
 
     def _exchange_ended(self, exchange: HttpExchange) -> None:
         self._keep(exchange.trace.trace_id, [self._projection.exchange(exchange)], is_generation=False)

@@ -11,7 +11,8 @@ from engine.channel import FrameDecoder, FrameEncoder
 from engine.clock import ManualClock
 from engine.event_ledger import EventLedger
 from engine.events import BlockAllocated, BlockPublished, EventLog, RequestTokens, StepStarted
-from engine.messages import AnyFromEngine, ChoiceOutput, StepOutput
+from engine.messages import AnyArrival, ChoiceOutput, SealedStep, StepOutput
+from engine.packed_events import PackedEvents
 from engine.request_stream import RequestStream
 from tests.support.async_engine import make_request
 
@@ -35,7 +36,7 @@ def decode_step(num_seqs: int) -> StepOutput:
             log.emit(BlockAllocated, block_id=i + 2, request_id=request_id, index=0, position=3)
         log.emit(RequestTokens, request_id=request_id, index=0, num_tokens=1, num_output_tokens=77)
         outputs.append(ChoiceOutput(request_id=request_id, token_ids=[12345]))
-    return StepOutput(outputs=outputs, events=log.drain())
+    return StepOutput.of(outputs, log.drain())
 
 
 def cpu_us_per_call(call: Callable[[], None], *, num_calls: int) -> float:
@@ -55,7 +56,7 @@ def test_channel_step_of_many_sequences_costs_little(num_seqs: int, num_calls: i
     message = decode_step(num_seqs)
     ours, theirs = socket.socketpair()
     encoder, frames = FrameEncoder(), FrameDecoder()
-    decoder = msgspec.msgpack.Decoder(AnyFromEngine)
+    decoder = msgspec.msgpack.Decoder(AnyArrival)
     ledger = EventLedger(ManualClock())
     streams = {output.request_id: RequestStream(1) for output in message.outputs}
     for output in message.outputs:
@@ -68,8 +69,8 @@ def test_channel_step_of_many_sequences_costs_little(num_seqs: int, num_calls: i
         while not received:
             received = frames.feed(ours.recv(1 << 18))
         arrived = decoder.decode(received[0])
-        assert isinstance(arrived, StepOutput)
-        ledger.seen(arrived.events)
+        assert isinstance(arrived, SealedStep)
+        ledger.seen(PackedEvents(arrived.events), arrived.ended)
         for output in arrived.outputs:
             streams[output.request_id].put(output)
 

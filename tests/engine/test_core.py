@@ -80,7 +80,7 @@ class Bench:
             message = self.core.step()
             outputs += message.outputs
             events += message.events
-        return StepOutput(outputs=outputs, events=events)
+        return StepOutput.of(outputs, events)
 
 
 def test_step_says_its_tokens_stages_and_pool() -> None:
@@ -250,3 +250,11 @@ def test_stop_aborts_what_runs_and_waits_and_is_the_last_word() -> None:
     assert [type(event) for event in message.events if isinstance(event, RequestAborted)] == [RequestAborted] * 2
     assert isinstance(message.events[-1], EngineStopped)
     assert bench.scheduler.blocks.counts.referenced == 0
+
+
+def test_message_names_the_requests_whose_last_event_it_carries() -> None:
+    log = EventLog(ManualClock())
+    log.emit(RequestAborted, request_id="a", reason="x", num_output_tokens=1)
+    log.emit(StepStarted, num_waiting=0, num_running=1)
+    log.emit(RequestFailed, request_id="b", error_type="internal_error", message="x", num_output_tokens=1)
+    assert StepOutput.of([], log.drain()).ended == ["a", "b"]

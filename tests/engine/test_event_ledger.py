@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+import pytest
+
+from engine import event_ledger
 from engine.clock import ManualClock
 from engine.event_ledger import EventLedger, emit_arrived
 from engine.events import (
@@ -59,7 +62,7 @@ def test_ledger_close_after_a_loss_goes_on_with_seq_and_step() -> None:
     emit_arrived(log, request)
     log.emit(RequestTokens, request_id="a", index=0, num_tokens=3, num_output_tokens=3)
     log.emit(RequestTokens, request_id="a", index=1, num_tokens=2, num_output_tokens=2)
-    assert ledger.seen(log.drain()) == []
+    ledger.seen(log.drain(), [])
     clock.advance(1.0)
     assert ledger.close("killed", error_type="internal_error") == [
         RequestFailed(
@@ -74,7 +77,7 @@ def test_ledger_close_request_the_engine_never_spoke_of_gets_its_arrival_too() -
     clock = ManualClock()
     log, ledger = EventLog(clock), EventLedger(clock)
     start_stream(log)
-    ledger.seen(log.drain())
+    ledger.seen(log.drain(), [])
     ledger.sent(make_request("a", n=2, prompt=[1, 2]))
     arrived, failed, ended = ledger.close("killed", error_type="internal_error")
     assert isinstance(arrived, RequestArrived)
@@ -91,7 +94,7 @@ def test_ledger_ended_requests_are_returned_and_need_nothing_more() -> None:
         ledger.sent(make_request(request_id))
         emit_arrived(log, make_request(request_id))
     finish(log, "a")
-    assert ledger.seen(log.drain()) == ["a"]
+    ledger.seen(log.drain(), ["a"])
     assert "a" not in ledger
     assert "b" in ledger
     assert [getattr(e, "request_id", "") for e in ledger.close("x", error_type="internal_error")] == ["b", ""]
@@ -102,7 +105,7 @@ def test_ledger_events_of_requests_it_does_not_know_are_ignored() -> None:
     log, ledger = EventLog(clock), EventLedger(clock)
     finish(log, "never sent")
     log.emit(RequestTokens, request_id="never sent", index=0, num_tokens=1, num_output_tokens=1)
-    assert ledger.seen(log.drain()) == []
+    ledger.seen(log.drain(), [])
 
 
 def test_ledger_close_on_purpose_aborts() -> None:
@@ -111,7 +114,7 @@ def test_ledger_close_on_purpose_aborts() -> None:
     start_stream(log)
     emit_arrived(log, make_request("a"))
     ledger.sent(make_request("a"))
-    ledger.seen(log.drain())
+    ledger.seen(log.drain(), [])
     events = ledger.close("closed", error_type="")
     assert names(events) == ["RequestAborted", "EngineFailed"]
     assert isinstance(events[0], RequestAborted)
@@ -123,7 +126,7 @@ def test_ledger_close_after_an_end_in_order_adds_nothing() -> None:
     log, ledger = EventLog(clock), EventLedger(clock)
     start_stream(log)
     log.emit(EngineStopped, reason="closed")
-    ledger.seen(log.drain())
+    ledger.seen(log.drain(), [])
     assert ledger.close("gone", error_type="internal_error") == []
 
 
@@ -135,6 +138,26 @@ def test_ledger_close_twice_adds_nothing_the_second_time() -> None:
     clock = ManualClock()
     log, ledger = EventLog(clock), EventLedger(clock)
     start_stream(log)
-    ledger.seen(log.drain())
+    ledger.seen(log.drain(), [])
     assert names(ledger.close("x", error_type="internal_error")) == ["EngineFailed"]
     assert ledger.close("x", error_type="internal_error") == []
+
+
+def test_ledger_of_an_id_that_is_used_again_counts_what_came_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    for most in (0, 100):  # reads each message at once; reads none before the end
+        monkeypatch.setattr(event_ledger, "MAX_UNREAD", most)
+        log, ledger = EventLog(ManualClock()), EventLedger(ManualClock())
+        for num_tokens in (3, 2):
+            request = make_request("a")
+            ledger.sent(request)
+            emit_arrived(log, request)
+            log.emit(RequestTokens, request_id="a", index=0, num_tokens=num_tokens, num_output_tokens=num_tokens)
+            ended = []
+            if num_tokens == 3:
+                finish(log, "a")
+                ended = ["a"]
+            ledger.seen(log.drain(), ended)
+        failed, last = ledger.close("killed", error_type="internal_error")
+        assert isinstance(failed, RequestFailed)
+        assert (failed.num_output_tokens, failed.seq) == (2, 6)
+        assert isinstance(last, EngineFailed)

@@ -138,6 +138,45 @@ def test_whoever_waits_for_no_time_has_everything_done_at_once(told: Told) -> No
         assert told.done == ["a"]
 
 
+@pytest.mark.parametrize("is_told_more", [True, False])
+def test_rest_ends_behind_what_is_put_after_its_time_or_a_quarter_later(told: Told, *, is_told_more: bool) -> None:
+    async def body() -> None:
+        resting = asyncio.create_task(told.backlog.rest(0.4))
+
+        async def is_over(seconds: float) -> bool:
+            told.loop.pass_time(seconds)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            return resting.done()
+
+        await asyncio.sleep(0)
+        told.put("early")
+        assert not await is_over(0.39)
+        told.put("still early")
+        assert not await is_over(0.02)
+        if is_told_more:
+            told.put("a")
+            assert await is_over(0.0)
+        else:
+            assert not await is_over(0.08)
+            assert await is_over(0.02)
+        told.backlog.settle()
+        assert told.loop.waits_s == []
+
+    asyncio.run(body())
+
+
+def test_rest_that_is_cancelled_leaves_nothing_behind(told: Told) -> None:
+    async def body() -> None:
+        resting = asyncio.create_task(told.backlog.rest(0.4))
+        await asyncio.sleep(0)
+        resting.cancel()
+        await asyncio.wait({resting})
+        assert told.loop.waits_s == []
+
+    asyncio.run(body())
+
+
 def test_backlog_runs_on_a_real_event_loop() -> None:
     async def body() -> list[dict[str, object]]:
         loop = asyncio.get_running_loop()

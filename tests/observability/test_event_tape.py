@@ -76,18 +76,17 @@ def test_tape_says_what_a_plain_list_says_and_every_trace_cut_from_it_is_sound(
     draw = random.Random(seed)
     tape = EventTape(ManualClock(5.0), capacity=draw.choice([1, 30, 300, 1_000, 100_000]))
     plain: list[tuple[int, Event]] = []
-    num_overwritten = 0
     for number, life in enumerate(lives):
         mirror = EngineMirror()
         for message in cut(life, draw, draw.choice([3, 80, 700])):
-            num_overwritten += tape.append(message)
+            tape.append(message)
             plain += [(number, event) for event in message]
             mirror.apply(message)
             if draw.random() < 0.1:
                 current, snapshot = tape.snapshot()
                 assert current is tape.lives[-1]
                 assert snapshot == snapshot_of(mirror)
-        assert num_overwritten == len(plain) - len(tape)
+        assert tape.num_overwritten == len(plain) - len(tape)
         held = plain[len(plain) - len(tape) :]
         assert [life.stop - max(life.first, tape.first) for life in tape.lives] == [
             sum(1 for n, _ in held if n == which) for which in sorted({n for n, _ in held})
@@ -126,12 +125,7 @@ def test_place_after_a_number_is_where_reading_goes_on(lives: list[list[Event]])
 def test_feed_gives_a_slow_viewer_what_is_left_and_counts_the_rest(lives: list[list[Event]]) -> None:
     async def body() -> None:
         tape = EventTape(ManualClock(), capacity=100)
-        pauses: list[float] = []
-
-        async def pause(seconds: float) -> None:
-            pauses.append(seconds)
-
-        feed = live_feed(tape, 0, interval_s=0.5, pause=pause)
+        feed = live_feed(tape, 0, interval_s=0.0)
         tape.append(lives[0][:60])
         first = await anext(feed)
         assert isinstance(first, LifeBegins)
@@ -141,7 +135,6 @@ def test_feed_gives_a_slow_viewer_what_is_left_and_counts_the_rest(lives: list[l
         tape.append(lives[0][60:300])
         missed = await anext(feed)
         assert missed == Missed(tape.lives[0], 140)
-        assert pauses == [0.5]
         rest = await anext(feed)
         assert isinstance(rest, Happened)
         assert rest.events == lives[0][200:300]

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest as text_format
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import ALLOWUTF8, DOTS
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_format
+from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from observability.exposition import AnyInstrument, Encode, Exposition
+from observability.exposition import AnyInstrument, CollectorPage, Encode, Exposition
 from observability.exposition_lines import number
 from observability.instruments import (
     Counter,
@@ -120,6 +121,28 @@ def test_random_instruments_are_written_as_the_library_writes_them(form: Format,
         for _ in range(data.draw(st.integers(0, 4))):
             change(data.draw, data.draw(st.sampled_from(made)))
         assert exposition.body() == form.expected(made)
+
+
+class Meter(Collector):
+    """Two families without labels, as the library's collector of the process has them."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def collect(self) -> list[Metric]:
+        return [
+            GaugeMetricFamily("open_fds", "Files \\ that are\nopen.", value=self.value),
+            CounterMetricFamily("cpu_seconds_total", "Time.", value=self.value / 3),
+        ]
+
+
+@in_each_format
+def test_other_collectors_gauges_and_counters_are_written_as_the_library_writes_them(form: Format) -> None:
+    meter = Meter()
+    page = CollectorPage(meter, form.encode)
+    for value in (0.0, 7.0, 2.5e7, float("inf")):
+        meter.value = value
+        assert page.body() == form.encode(Families(meter.collect())).removesuffix(b"# EOF\n")
 
 
 @given(NUMBERS)

@@ -58,12 +58,9 @@ def test_ring_and_one_viewer_cost_a_fraction_of_a_step() -> None:
     made = messages()
     seen = 0
 
-    async def no_pause(_: float) -> None:
-        return None
-
     async def body() -> float:
         nonlocal seen
-        feed = live_feed(tape, 0, interval_s=0.0, pause=no_pause)
+        feed = live_feed(tape, 0, interval_s=0.0)
         started = time.process_time()
         for message in made:
             tape.append(message)

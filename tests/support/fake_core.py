@@ -127,7 +127,7 @@ class FakeCore:
 
     def collect(self) -> StepOutput:
         outputs, self._outputs = self._outputs, []
-        return StepOutput(outputs=outputs, events=self._log.drain())  # type: ignore[arg-type]
+        return StepOutput.of(outputs, self._log.drain())
 
     def stop(self, reason: str) -> StepOutput:
         for request_id in list(self._open):
