@@ -108,7 +108,7 @@ def render_quality(record: Record) -> str:
     ]
     rows = record["rows"]
     lines += [
-        f"| {row['file']}{' as int8' if row['weights'] == 'int8' else ''} | {row['engine']} | {row['kv']} | "
+        f"| {row['file']}{' as int8' if row.get('weights') == 'int8' else ''} | {row['engine']} | {row['kv']} | "
         f"{row['mean']:.2e} | {row['p99_9']:.2e} | {row['same_top']:.2%} |"
         for row in rows
     ]

@@ -8,7 +8,7 @@ from engine.errors import ConfigError
 from engine.execution.native_executor import FLOAT_ENCODINGS
 from engine.execution.step_demand import StepDemand, step_demand
 from engine.kernels.build import find_library
-from engine.kernels.ceilings import bfloat16_instruction, bfloat16_peak, integer_peak, read_bandwidth
+from engine.kernels.ceilings import bfloat16_peak, integer_peak, read_bandwidth
 from engine.kernels.native_library import NativeLibrary
 from engine.llm import LLM
 from engine.messages import EngineInfo
@@ -178,12 +178,13 @@ def _ceilings(info: EngineInfo) -> Ceilings | None:
     name = library.instruction_set()
     if name is None:
         raise ConfigError("no instruction set of the native kernels fits this machine")
+    bfloat16_ops_per_s, bfloat16_instruction = bfloat16_peak(library, threads=info.threads)
     return Ceilings(
         read_bytes_per_s=read_bandwidth(library, threads=info.threads),
         integer_ops_per_s=integer_peak(library, threads=info.threads),
-        bfloat16_ops_per_s=bfloat16_peak(library, threads=info.threads),
+        bfloat16_ops_per_s=bfloat16_ops_per_s,
         instruction_set=name,
-        bfloat16_instruction=bfloat16_instruction(library),
+        bfloat16_instruction=bfloat16_instruction,
     )
 
 

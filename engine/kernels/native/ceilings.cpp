@@ -124,18 +124,20 @@ PELLUCID_EXPORT int32_t pellucid_integer_peak(const char* instruction_set, int32
   });
 }
 
-// The same of products of bfloat16, by the fastest instruction that does them.
+// The same of bfloat16 dot products that add in float32, by the fastest of the instructions that do them; `instruction` is
+// its name.
 PELLUCID_EXPORT int32_t pellucid_bfloat16_peak(const char* instruction_set, int32_t threads, double* operations_a_second,
-                                               char* message, int32_t size) {
+                                               const char** instruction, char* message, int32_t size) {
   return guarded(message, size, [&] {
     check_threads(threads);
-    *operations_a_second = peak_of(needed_kernels(instruction_set).bfloat16_burst, threads);
+    const KernelTable& kernels = needed_kernels(instruction_set);
+    *operations_a_second = peak_of(kernels.float_burst, threads);
+    *instruction = kernels.float_instruction;
+    if (kernels.bfloat16_burst(1) == 0) return;
+    const double peak = peak_of(kernels.bfloat16_burst, threads);
+    if (peak <= *operations_a_second) return;
+    *operations_a_second = peak;
+    *instruction = kernels.bfloat16_instruction;
   });
-}
-
-// Its name; null when this machine lacks the instruction set.
-PELLUCID_EXPORT const char* pellucid_bfloat16_instruction(const char* instruction_set) {
-  const KernelTable* kernels = find_kernels(instruction_set);
-  return kernels ? kernels->bfloat16_instruction() : nullptr;
 }
 }

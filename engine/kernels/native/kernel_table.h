@@ -165,9 +165,12 @@ struct KernelTable {
                                   const TokenColumns& to);
   // The order of a few scores, best first; see draw_kernels.h.
   void (*order_scores)(float* scores, int size, int32_t* order);
-  // The fastest products of bfloat16 there are, as integer_burst, and the instruction that does them.
+  // The same as integer_burst with products of bfloat16 and of float32, and what does them; the first returns 0 on a
+  // processor without such an instruction.
   int64_t (*bfloat16_burst)(int64_t rounds);
-  const char* (*bfloat16_instruction)();
+  int64_t (*float_burst)(int64_t rounds);
+  const char* bfloat16_instruction;
+  const char* float_instruction;
 };
 
 const KernelTable* portable_kernels();
