@@ -5,12 +5,32 @@
 namespace pellucid {
 namespace {
 
+// a > b ? a : b, and a < b ? a : b, in one instruction where there is one.
+inline Register larger(Register a, Register b) {
+#if defined(__AVX512F__)
+  return _mm512_max_ps(a, b);
+#elif defined(__AVX2__)
+  return _mm256_max_ps(a, b);
+#else
+  return a > b ? a : b;
+#endif
+}
+
+inline Register smaller(Register a, Register b) {
+#if defined(__AVX512F__)
+  return _mm512_min_ps(a, b);
+#elif defined(__AVX2__)
+  return _mm256_min_ps(a, b);
+#else
+  return a < b ? a : b;
+#endif
+}
+
 // exp_approx of sixteen numbers, the same bits.
 inline Register exp_of(Register x) {
   typedef int32_t Bits __attribute__((vector_size(kRegisterBytes)));
   const Register low = Register{} - 87.0f, high = Register{} + 88.0f;
-  x = x < low ? low : x;
-  x = x > high ? high : x;
+  x = smaller(high, larger(low, x));
   const Register shifted = x * 1.44269504088896341f + kRoundingMagic;
   const Register n = shifted - kRoundingMagic;
   Register r = multiply_add(n, Register{} - 0.693359375f, x);
@@ -27,7 +47,7 @@ inline Register exp_of(Register x) {
 
 inline Lanes larger(Lanes a, Lanes b) {
 #pragma GCC unroll 4
-  for (int i = 0; i < kParts; ++i) a.part[i] = a.part[i] > b.part[i] ? a.part[i] : b.part[i];
+  for (int i = 0; i < kParts; ++i) a.part[i] = larger(a.part[i], b.part[i]);
   return a;
 }
 
