@@ -175,11 +175,11 @@ void Decoder::run_layer_item(int index, int phase, int item, int thread) {
   const int first = item * step_.rows_per_item, stop = std::min(step_.batch->num_tokens, first + step_.rows_per_item);
   for (int row = first; row < stop; ++row) {
     switch (phase) {
-      case kNorm: add_and_normalise(layer.attn_norm, index > 0, row); break;
+      case kNorm: add_and_normalise(layer.attn_norm, index > 0, row, row + 1 == stop); break;
       case kRotate: rotate_and_store(index, row); break;
       case kRound: break;
-      case kMlpNorm: add_and_normalise(layer.mlp_norm, true, row); break;
-      default: activate(row); break;
+      case kMlpNorm: add_and_normalise(layer.mlp_norm, true, row, row + 1 == stop); break;
+      default: activate(row, row + 1 == stop); break;
     }
   }
   switch (phase) {
@@ -273,13 +273,13 @@ void Decoder::copy_blocks(int layer) {
   }
 }
 
-void Decoder::add_and_normalise(const std::vector<float>& weight, bool add, int row) {
+void Decoder::add_and_normalise(const std::vector<float>& weight, bool add, int row, bool is_last) {
   const int hidden = shape_.hidden_size;
   float* x = floats(residual_) + int64_t(row) * hidden;
   float* out = floats(normed_) + int64_t(row) * hidden;
   if (!add) return kernels_->rms_norm(x, weight.data(), hidden, shape_.norm_epsilon, out);
   const float* delta = floats(delta_) + int64_t(row) * hidden;
-  kernels_->add_rms_norm(x, delta, weight.data(), hidden, shape_.norm_epsilon, out);
+  kernels_->add_rms_norm(x, delta, weight.data(), hidden, shape_.norm_epsilon, out, is_last ? 0 : hidden);
 }
 
 void Decoder::normalise_logits_row(int index) {
@@ -301,10 +301,10 @@ void Decoder::round_rows(const float* x, int width, int first_row, int num_rows,
   }
 }
 
-void Decoder::activate(int row) {
+void Decoder::activate(int row, bool is_last) {
   const int64_t inner = shape_.intermediate_size;
   const float* gate = floats(gate_up_) + row * 2 * inner;
-  kernels_->swiglu(gate, gate + inner, int(inner), floats(activated_) + row * inner);
+  kernels_->swiglu(gate, gate + inner, int(inner), floats(activated_) + row * inner, is_last ? 0 : 2 * inner);
 }
 
 void Decoder::rotate_and_store(int index, int row) {

@@ -133,7 +133,7 @@ int32_t pellucid_softmax(const char* instruction_set, const float* x, int32_t nu
 
 int32_t pellucid_swiglu(const char* instruction_set, const float* gate, const float* up, int32_t count, float* out,
                         char* message, int32_t size) {
-  return guarded(message, size, [&] { kernels_of(instruction_set).swiglu(gate, up, count, out); });
+  return guarded(message, size, [&] { kernels_of(instruction_set).swiglu(gate, up, count, out, 0); });
 }
 
 int32_t pellucid_rope(const char* instruction_set, const float* x, const float* cosines, const float* sines,

@@ -6,10 +6,6 @@
 namespace pellucid {
 namespace {
 
-// How far ahead, in floats, rows are asked for: they follow each other in memory, and many of their lines lie in another
-// core's cache, from where they wouldn't come in time by themselves.
-constexpr int kRowAhead = 512;
-
 inline float sum_in_order(Lanes partial) {
   float lanes[kPanel];
   store(lanes, partial);
@@ -35,13 +31,14 @@ void rms_norm(const float* x, const float* weight, int size, float epsilon, floa
   scale_row(x, sum, weight, size, epsilon, out);
 }
 
-// The same for x + delta, which is written to x.
-void add_rms_norm(float* x, const float* delta, const float* weight, int size, float epsilon, float* out) {
+// The same for x + delta, which is written to x. The row that comes `next` floats later is asked for: many of its lines
+// lie in another core's cache, from where they wouldn't come in time by themselves.
+void add_rms_norm(float* x, const float* delta, const float* weight, int size, float epsilon, float* out, int64_t next) {
   Lanes partial = zeros();
   int i = 0;
   for (; i + kPanel <= size; i += kPanel) {
-    __builtin_prefetch(delta + i + kRowAhead);
-    __builtin_prefetch(x + i + kRowAhead, 1);
+    __builtin_prefetch(delta + i + next);
+    __builtin_prefetch(x + i + next, 1);
     const Lanes v = add(load(x + i), load(delta + i));
     store(x + i, v);
     partial = multiply_add(v, v, partial);
@@ -54,14 +51,16 @@ void add_rms_norm(float* x, const float* delta, const float* weight, int size, f
   scale_row(x, sum, weight, size, epsilon, out);
 }
 
-void swiglu(const float* __restrict gate, const float* __restrict up, int size, float* __restrict out) {
+// The row that comes `next` floats later, and whose output follows this one's, is asked for.
+void swiglu(const float* __restrict gate, const float* __restrict up, int size, float* __restrict out, int64_t next) {
+  const float* const next_out = next ? out + size : out;
   constexpr int kStep = kPanel / kParts;
   int i = 0;
   for (; i + kStep <= size; i += kStep) {
     Register g, u;
-    __builtin_prefetch(gate + i + kRowAhead);
-    __builtin_prefetch(up + i + kRowAhead);
-    __builtin_prefetch(out + i + kRowAhead, 1);
+    __builtin_prefetch(gate + i + next);
+    __builtin_prefetch(up + i + next);
+    __builtin_prefetch(next_out + i, 1);
     std::memcpy(&g, gate + i, sizeof g);
     std::memcpy(&u, up + i, sizeof u);
     const Register activated = g / (1.0f + exp_of(-g)) * u;
