@@ -106,16 +106,19 @@ def render_quality(record: Record) -> str:
         "| file | engine | KV | mean | p99.9 | same likeliest token |",
         "|---|---|---|---|---|---|",
     ]
+    rows = record["rows"]
     lines += [
-        f"| {row['file']} | {row['engine']} | {row['kv']} | {row['mean']:.2e} | {row['p99_9']:.2e} | "
-        f"{row['same_top']:.2%} |"
-        for row in record["rows"]
+        f"| {row['file']}{' as int8' if row.get('weights') == 'int8' else ''} | {row['engine']} | {row['kv']} | "
+        f"{row['mean']:.2e} | {row['p99_9']:.2e} | {row['same_top']:.2%} |"
+        for row in rows
     ]
-    machine, num_tokens = record["machine"], record["rows"][0]["num_tokens"]
+    machine, num_tokens = record["machine"], rows[0]["num_tokens"]
+    is_own = all(row.get("exact", row["file"]) == row["file"] for row in rows)
+    weights = "the file's own dequantised weights" if is_own else f"the weights of {rows[0]['exact']}"
     lines += [
         "",
         (
-            f"KL divergence in nats from float32 on the file's own dequantised weights, {num_tokens} "
+            f"KL divergence in nats from float32 on {weights}, {num_tokens} "
             f"tokens of real text in pieces of {record['window']}. {machine['cpu']}, commit {machine['commit']}."
         ),
     ]

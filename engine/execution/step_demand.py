@@ -1,5 +1,6 @@
 """What a step can't do without: the bytes it must read and the multiplications it must do, whatever computes it."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
 
@@ -15,11 +16,13 @@ class StepDemand:
         weight_bytes: of the matrices, each once, as the file has them; the embedding's few rows don't count.
         kv_bytes: keys and values of the tokens that are attended to.
         operations: of the matrices, a multiplication and its addition being two; attention's own don't count.
+        float_operations: those of them that are done in floats.
     """
 
     weight_bytes: int
     kv_bytes: int
     operations: int
+    float_operations: int
 
     @property
     def num_bytes(self) -> int:
@@ -27,7 +30,14 @@ class StepDemand:
 
 
 def step_demand(
-    spec: DecoderSpec, weights: Weights, *, num_tokens: int, num_logits: int, num_kv_tokens: int, kv_token_bytes: int
+    spec: DecoderSpec,
+    weights: Weights,
+    *,
+    num_tokens: int,
+    num_logits: int,
+    num_kv_tokens: int,
+    kv_token_bytes: int,
+    float_encodings: Collection[str],
 ) -> StepDemand:
     """Return what a step needs.
 
@@ -36,12 +46,15 @@ def step_demand(
         num_logits: rows that need logits.
         num_kv_tokens: tokens attended to, summed over the sequences.
         kv_token_bytes: of one token's keys and values in all layers.
+        float_encodings: of matrices that are multiplied in floats; others are in integers.
     """
     matrices = [tensor for name, tensor in weights.items() if name.startswith("layers.") and len(tensor.shape) == 2]
     vocabulary = weights["embed.weight" if spec.tie_word_embeddings else "head.weight"]
+    products = [(matrix, 2 * num_tokens * prod(matrix.shape)) for matrix in matrices]
+    products.append((vocabulary, 2 * num_logits * prod(vocabulary.shape)))
     return StepDemand(
         weight_bytes=sum(matrix.num_bytes for matrix in matrices) + (vocabulary.num_bytes if num_logits else 0),
         kv_bytes=num_kv_tokens * kv_token_bytes,
-        operations=2 * num_tokens * sum(prod(matrix.shape) for matrix in matrices)
-        + 2 * num_logits * prod(vocabulary.shape),
+        operations=sum(operations for _, operations in products),
+        float_operations=sum(operations for matrix, operations in products if matrix.encoding in float_encodings),
     )

@@ -50,13 +50,13 @@ def main() -> int:
             console.print("MISSING llama.cpp: --llama-source and --llama-build were not given", highlight=False)
         for name in args.models:
             rows += measure(load_model(name), args, program)
-            for row in rows[-1:]:
-                console.print(f"{row['file']}: done", highlight=False)
+            console.print(f"{name}: done", highlight=False)
     record = {
         "bench": "quality",
         "machine": asdict(fingerprint(threads=args.threads)),
         "windows": args.windows,
         "window": args.window,
+        "dtype": args.dtype,
         "has_llama_cpp": program is not None,
         "rows": rows,
     }
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def measure(model: LoadedModel, args: argparse.Namespace, program: Path | None) -> list[dict[str, Any]]:
-    """Return a row for every engine and KV precision with this file."""
+    """Return a row for every engine and KV precision with this file; each beside exact float32 on its weights."""
     text = build_tokenizer(model.tokenizer).encode("\n\n".join(docstrings(TEXT_CHARACTERS)))
     pieces = PromptSource(text, seed=1).take_many(args.windows, args.window)
     spec = model.spec
@@ -77,20 +77,22 @@ def measure(model: LoadedModel, args: argparse.Namespace, program: Path | None) 
     with ExitStack() as stack:
         engines: dict[tuple[str, str], LogitsOf] = {}
         library = NativeLibrary(build_library(lambda text: None))
-        dtypes: dict[tuple[str, str], str] = {}
+        weights: dict[tuple[str, str], str] = {}
+        own = Path(model.path or model.name)
+        beside = Path(args.llama_model) if args.llama_model else own
         for kv_dtype in args.kv_dtype:
             native = NativeExecutor(
                 spec, model.weights, library=library, num_blocks=num_blocks, block_size=BLOCK_SIZE,
                 max_tokens=args.window, max_positions=args.window, threads=args.threads,
-                kv_dtype=kv_dtype,
+                kv_dtype=kv_dtype, int8_weights=args.dtype == "int8",
             )  # fmt: skip
             engines["Pellucid", kv_dtype] = from_executor(native)
-            dtypes["Pellucid", kv_dtype] = native.dtype_name
+            weights["Pellucid", kv_dtype] = native.dtype_name
+            if args.dtype == "int8" and native.dtype_name != "int8":
+                sys.exit(f"error: --dtype int8 takes float files, {own.name} is {native.dtype_name}")
         if program is not None and model.path is not None:
             engines["llama.cpp", "float16"] = stack.enter_context(
-                from_llama_cpp(
-                    program, model.path, window=args.window, vocab_size=spec.vocab_size, threads=args.threads
-                )
+                from_llama_cpp(program, beside, window=args.window, vocab_size=spec.vocab_size, threads=args.threads)
             )
         exact = from_executor(
             TorchExecutor(
@@ -108,8 +110,9 @@ def measure(model: LoadedModel, args: argparse.Namespace, program: Path | None) 
                 num_same[key] += same_top(expected, logits)
     return [
         {
-            "file": Path(model.path or model.name).name,
-            "weights": next(iter(dtypes.values())),
+            "file": (beside if engine == "llama.cpp" else own).name,
+            "exact": own.name,
+            "weights": weights.get((engine, kv), "of the file"),
             "engine": engine,
             "kv": kv,
             **asdict(summarize(torch.cat(found[engine, kv]), num_same[engine, kv])),
@@ -141,14 +144,25 @@ def _arguments() -> argparse.Namespace:
         default=[],
         help="of our KV cache, float16 if not given; may be given several times",
     )
+    parser.add_argument(
+        "--dtype",
+        choices=("auto", "int8"),
+        default="auto",
+        help="of our weights: the file's, or 8 bits of a float file",
+    )
     parser.add_argument("--windows", type=int, default=16, help="pieces of text, each computed from an empty cache")
     parser.add_argument("--window", type=int, default=256, help="tokens of a piece; p99.9 needs 1000 in all")
     parser.add_argument("--threads", type=int, default=2, help="compute threads")
     parser.add_argument("--llama-source", default="", metavar="DIR", help="llama.cpp's sources, for its headers")
     parser.add_argument("--llama-build", default="", metavar="DIR", help="where it was built")
+    parser.add_argument(
+        "--llama-model", default="", metavar="FILE", help="what llama.cpp reads instead of the one file that we read"
+    )
     parser.add_argument("--json", metavar="FILE", default="", help="write the record there; - is standard output")
     args = parser.parse_args()
     if args.windows * args.window < 1000:
         parser.error(f"--windows times --window must be at least 1000, got {args.windows * args.window}")
+    if args.llama_model and len(args.models) != 1:
+        parser.error(f"--llama-model goes with one model, got {len(args.models)}")
     args.kv_dtype = args.kv_dtype or ["float16"]
     return args

@@ -5,13 +5,14 @@ from typing import Any
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError
+from engine.execution.native_executor import FLOAT_ENCODINGS
 from engine.execution.step_demand import StepDemand, step_demand
 from engine.kernels.build import find_library
-from engine.kernels.ceilings import integer_peak, read_bandwidth
+from engine.kernels.ceilings import bfloat16_peak, integer_peak, read_bandwidth
 from engine.kernels.native_library import NativeLibrary
 from engine.llm import LLM
 from engine.messages import EngineInfo
-from engine.model.load import load_model
+from engine.model.load import LoadedModel, load_model
 from loadtest.corpus import docstrings
 from loadtest.machine import Machine
 from loadtest.machine import fingerprint as machine_fingerprint
@@ -80,6 +81,7 @@ class BenchReport:
                     **asdict(each.demand),
                     "bandwidth_share": round(each.share.bandwidth, 4) if each.share else None,
                     "integer_share": round(each.share.integer, 4) if each.share else None,
+                    "bfloat16_share": round(each.share.bfloat16, 4) if each.share else None,
                 }
                 for each in self.points
             ],
@@ -100,7 +102,9 @@ class BenchReport:
         if self.ceilings:
             lines.append(
                 f"ceilings: {self.ceilings.read_bytes_per_s / 1e9:.1f} GB/s read, "
-                f"{self.ceilings.integer_ops_per_s / 1e9:.0f} GOP/s in 8-bit integers ({self.ceilings.instruction_set})"
+                f"{self.ceilings.integer_ops_per_s / 1e9:.0f} GOP/s in 8-bit integers "
+                f"({self.ceilings.instruction_set}), {self.ceilings.bfloat16_ops_per_s / 1e9:.0f} GFLOP/s in bfloat16 "
+                f"({self.ceilings.bfloat16_instruction})"
             )
         for each in self.points:
             point = each.point
@@ -112,7 +116,8 @@ class BenchReport:
             if each.share:
                 line += (
                     f"; roofline share {each.share.value:.0%} ({each.share.binding}; bandwidth "
-                    f"{each.share.bandwidth:.0%}, integer peak {each.share.integer:.0%})"
+                    f"{each.share.bandwidth:.0%}, integer peak {each.share.integer:.0%}, bfloat16 peak "
+                    f"{each.share.bfloat16:.0%})"
                 )
             lines.append(f"{line}; n = {len(point.execute_s)}")
         for served in self.served:
@@ -143,17 +148,25 @@ def measure(config: EngineConfig, *, num_steps: int, url: str, api_key: str, sec
     if info.max_num_batched_tokens >= PREFILL and info.max_model_len > PREFILL:
         points.append(measure_prefill(llm, prompts, PREFILL, num_steps=max(3, num_steps // 4)))
     ceilings = _ceilings(info)
+    float_encodings = _float_encodings(config, info, model)
     kv_token_bytes = info.kv_cache_bytes // (info.num_kv_blocks * info.block_size)
     measured = []
     for point in points:
         demand = step_demand(
             model.spec, model.weights, num_tokens=point.num_tokens, num_logits=point.num_logits,
-            num_kv_tokens=point.num_kv_tokens, kv_token_bytes=kv_token_bytes,
+            num_kv_tokens=point.num_kv_tokens, kv_token_bytes=kv_token_bytes, float_encodings=float_encodings,
         )  # fmt: skip
         share = roofline_share(demand, point.execute_median_s, ceilings) if ceilings else None
         measured.append(MeasuredPoint(point, demand, share))
     served = [measure_served(url, prompts, streams, seconds=seconds, api_key=api_key) for streams in STREAMS if url]
     return BenchReport(machine_fingerprint(threads=info.threads), info, ceilings, measured, served)
+
+
+def _float_encodings(config: EngineConfig, info: EngineInfo, model: LoadedModel) -> frozenset[str]:
+    """Return the encodings of the weights that the engine multiplies in floats; the others are in integers."""
+    if info.executor != "native" or config.dtype == "float32":
+        return frozenset(tensor.encoding for tensor in model.weights.values())
+    return frozenset() if config.dtype == "int8" else FLOAT_ENCODINGS
 
 
 def _ceilings(info: EngineInfo) -> Ceilings | None:
@@ -165,10 +178,13 @@ def _ceilings(info: EngineInfo) -> Ceilings | None:
     name = library.instruction_set()
     if name is None:
         raise ConfigError("no instruction set of the native kernels fits this machine")
+    bfloat16_ops_per_s, bfloat16_instruction = bfloat16_peak(library, threads=info.threads)
     return Ceilings(
         read_bytes_per_s=read_bandwidth(library, threads=info.threads),
         integer_ops_per_s=integer_peak(library, threads=info.threads),
+        bfloat16_ops_per_s=bfloat16_ops_per_s,
         instruction_set=name,
+        bfloat16_instruction=bfloat16_instruction,
     )
 
 

@@ -45,3 +45,14 @@ def test_quality_table_shows_divergences_and_agreement() -> None:
            "num_tokens": 4096}  # fmt: skip
     table = RENDERERS["quality"]({"rows": [row], "window": 256, "machine": {"cpu": "a CPU", "commit": "abc"}})
     assert "| m.gguf | Ours | float16 | 2.81e-03 | 2.65e-02 | 97.56% |" in table
+    assert "from float32 on the file's own dequantised weights, 4096 tokens" in table
+
+
+def test_quality_table_of_int8_says_whose_weights_are_exact() -> None:
+    ours = {"file": "m.gguf", "exact": "m.gguf", "weights": "int8", "engine": "Ours", "kv": "float16", "mean": 0.004,
+            "p99_9": 0.03, "same_top": 0.96, "num_tokens": 4096}  # fmt: skip
+    theirs = {**ours, "file": "m8.gguf", "weights": "of the file", "engine": "Theirs"}
+    table = RENDERERS["quality"]({"rows": [ours, theirs], "window": 256, "machine": {"cpu": "a CPU", "commit": "abc"}})
+    assert "| m.gguf as int8 | Ours |" in table
+    assert "| m8.gguf | Theirs |" in table
+    assert "from float32 on the weights of m.gguf, 4096 tokens" in table

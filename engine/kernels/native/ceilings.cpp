@@ -1,4 +1,4 @@
-// What this machine can do at most, measured: bytes read from memory and integer dot products in a second.
+// What this machine can do at most, measured: bytes read from memory, integer and bfloat16 dot products in a second.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -64,6 +64,29 @@ uint64_t read_all(const uint8_t* data, int64_t size) {
   return all[0] ^ all[1];
 }
 
+// Operations a second of `burst` on `threads` threads.
+double peak_of(int64_t (*burst)(int64_t), int threads) {
+  int64_t rounds = 1 << 12;
+  double seconds = 0.0;
+  while (seconds < kBurstSeconds / 2) {
+    rounds *= 2;
+    seconds = time_together(1, [&](int) { burst(rounds); });
+  }
+  double best = 0.0;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    std::atomic<int64_t> operations{0};
+    seconds = time_together(threads, [&](int) { operations += burst(rounds); });
+    best = std::max(best, double(operations.load()) / seconds);
+  }
+  return best;
+}
+
+const KernelTable& needed_kernels(const char* instruction_set) {
+  const KernelTable* kernels = find_kernels(instruction_set);
+  if (!kernels) throw std::invalid_argument(std::string("this machine has no ") + instruction_set);
+  return *kernels;
+}
+
 void check_threads(int threads) {
   if (threads < 1 || threads > 256) throw std::invalid_argument("threads must lie in 1..256");
 }
@@ -97,21 +120,24 @@ PELLUCID_EXPORT int32_t pellucid_integer_peak(const char* instruction_set, int32
                                               char* message, int32_t size) {
   return guarded(message, size, [&] {
     check_threads(threads);
-    const KernelTable* kernels = find_kernels(instruction_set);
-    if (!kernels) throw std::invalid_argument(std::string("this machine has no ") + instruction_set);
-    int64_t rounds = 1 << 12;
-    double seconds = 0.0;
-    while (seconds < kBurstSeconds / 2) {
-      rounds *= 2;
-      seconds = time_together(1, [&](int) { kernels->integer_burst(rounds); });
-    }
-    double best = 0.0;
-    for (int pass = 0; pass < kPasses; ++pass) {
-      std::atomic<int64_t> operations{0};
-      seconds = time_together(threads, [&](int) { operations += kernels->integer_burst(rounds); });
-      best = std::max(best, double(operations.load()) / seconds);
-    }
-    *operations_a_second = best;
+    *operations_a_second = peak_of(needed_kernels(instruction_set).integer_burst, threads);
+  });
+}
+
+// The same of bfloat16 dot products that add in float32, by the fastest of the instructions that do them; `instruction` is
+// its name.
+PELLUCID_EXPORT int32_t pellucid_bfloat16_peak(const char* instruction_set, int32_t threads, double* operations_a_second,
+                                               const char** instruction, char* message, int32_t size) {
+  return guarded(message, size, [&] {
+    check_threads(threads);
+    const KernelTable& kernels = needed_kernels(instruction_set);
+    *operations_a_second = peak_of(kernels.float_burst, threads);
+    *instruction = kernels.float_instruction;
+    if (kernels.bfloat16_burst(1) == 0) return;
+    const double peak = peak_of(kernels.bfloat16_burst, threads);
+    if (peak <= *operations_a_second) return;
+    *operations_a_second = peak;
+    *instruction = kernels.bfloat16_instruction;
   });
 }
 }

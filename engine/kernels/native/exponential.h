@@ -5,14 +5,24 @@
 namespace pellucid {
 namespace {
 
-// x in low..high; NaN stays NaN.
-inline Register clamp(Register x, float low, float high) {
-  const Register least = Register{} + low, most = Register{} + high;
+// a > b ? a : b, and a < b ? a : b, in one instruction where there is one.
+inline Register larger(Register a, Register b) {
 #if defined(__AVX512F__)
-  return _mm512_min_ps(most, _mm512_max_ps(least, x));  // of NaN and a number, the second operand
+  return _mm512_max_ps(a, b);
+#elif defined(__AVX2__)
+  return _mm256_max_ps(a, b);
 #else
-  x = x < least ? least : x;
-  return x > most ? most : x;
+  return a > b ? a : b;
+#endif
+}
+
+inline Register smaller(Register a, Register b) {
+#if defined(__AVX512F__)
+  return _mm512_min_ps(a, b);
+#elif defined(__AVX2__)
+  return _mm256_min_ps(a, b);
+#else
+  return a < b ? a : b;
 #endif
 }
 
@@ -28,7 +38,8 @@ inline Register times_power_of_two(Register p, Register shifted) {
 
 // exp_approx of a register's numbers, the same bits.
 inline Register exp_of(Register x) {
-  x = clamp(x, -87.0f, 88.0f);
+  const Register low = Register{} - 87.0f, high = Register{} + 88.0f;
+  x = smaller(high, larger(low, x));
   const Register shifted = x * 1.44269504088896341f + kRoundingMagic;
   const Register n = shifted - kRoundingMagic;
   Register r = multiply_add(n, Register{} - 0.693359375f, x);
@@ -45,7 +56,7 @@ inline Register exp_of(Register x) {
 
 inline Lanes larger(Lanes a, Lanes b) {
 #pragma GCC unroll 4
-  for (int i = 0; i < kParts; ++i) a.part[i] = a.part[i] > b.part[i] ? a.part[i] : b.part[i];
+  for (int i = 0; i < kParts; ++i) a.part[i] = larger(a.part[i], b.part[i]);
   return a;
 }
 

@@ -105,14 +105,24 @@ static inline float attention_scale(int head_dim) { return 1.0f / __builtin_sqrt
 
 constexpr int kSpan = 128;  // tokens of a vocabulary that the draw sums and compares as one
 
-constexpr int kBucketsADepth = 64;             // by which the draw sorts wide nuclei roughly, for each power of e
-constexpr int kBuckets = 22 * kBucketsADepth;  // the last one takes all that is left
-
 // How the draw turns scores into weights.
 struct WeightRule {
   float peak;                 // the row's largest score
   float inverse_temperature;
   float least;                // smaller weights become 0
+};
+
+// Tokens side by side: [size] each. Without ids they are those of a whole row: 0, 1, 2, ...
+struct TokenColumns {
+  int32_t* ids;
+  float* scores;
+  float* weights;
+};
+
+// What gather_tokens found: how many tokens, their weights' sum, and that of the tokens above them.
+struct GatheredTokens {
+  int count;
+  double inside, above;
 };
 
 struct KernelTable {
@@ -144,7 +154,7 @@ struct KernelTable {
   // The draw's passes over scores [size]; see draw_kernels.h.
   void (*span_largest)(const float* scores, int size, float* largest);
   void (*weigh_scores)(const float* scores, int size, const WeightRule& rule, float* out);
-  void (*span_sums)(const float* scores, int size, const WeightRule& rule, double* running);
+  void (*span_sums)(const float* scores, int size, const WeightRule& rule, double* running, float* weights);
   // The fastest integer dot products there are, for `rounds` rounds; returns the operations done.
   int64_t (*integer_burst)(int64_t rounds);
   // out = e^x / sum(e^x) for [size].
@@ -153,8 +163,17 @@ struct KernelTable {
   void (*rope)(const float* x, const float* cosines, const float* sines, int num_heads, int head_dim, float* out);
   // Whether attention goes through tiles of bfloat16 where the cache allows it; see kv_layout.
   bool has_half_tiles;
-  // buckets [size] of scores [size]; see draw_kernels.h.
-  void (*bucket_scores)(const float* scores, int size, const WeightRule& rule, uint16_t* buckets);
+  // Copies the tokens with scores above `under` and up to `high`; see draw_kernels.h.
+  GatheredTokens (*gather_tokens)(const TokenColumns& from, int size, const float* largest, float under, float high,
+                                  const TokenColumns& to);
+  // The order of a few scores, best first; see draw_kernels.h.
+  void (*order_scores)(float* scores, int size, int32_t* order);
+  // The same as integer_burst with products of bfloat16 and of float32, and what does them; the first returns 0 on a
+  // processor without such an instruction.
+  int64_t (*bfloat16_burst)(int64_t rounds);
+  int64_t (*float_burst)(int64_t rounds);
+  const char* bfloat16_instruction;
+  const char* float_instruction;
 };
 
 const KernelTable* portable_kernels();

@@ -3,7 +3,7 @@
 import pytest
 
 from engine.errors import ConfigError
-from engine.kernels.ceilings import integer_peak, read_bandwidth
+from engine.kernels.ceilings import bfloat16_peak, integer_peak, read_bandwidth
 from tests.support.native import library_for, native_library
 
 
@@ -21,6 +21,21 @@ def test_integer_peak_is_higher_with_wider_instructions() -> None:
     assert integer_peak(library, threads=1) > 0.5 * peaks[-1]
 
 
+def test_bfloat16_peak_is_that_of_the_instruction_it_names() -> None:
+    library = native_library()
+    found = {name: bfloat16_peak(library, threads=1, instruction_set=name) for name in library.instruction_sets()}
+    peaks = [peak for peak, _ in found.values()]
+    assert all(1e8 < peak < 1e15 for peak in peaks)
+    assert len(peaks) == 1 or peaks[0] > peaks[-1]
+    possible = {
+        "amx": {"tdpbf16ps"},
+        "avx512": {"vdpbf16ps", "float32 FMA"},
+        "avx2": {"float32 FMA"},
+        "portable": {"float32 FMA", "float32 multiplication and addition"},
+    }
+    assert all(instruction in possible[name] for name, (_, instruction) in found.items())
+
+
 def test_ceilings_out_of_range_are_named() -> None:
     library = native_library()
     with pytest.raises(ConfigError, match="threads must lie in"):
@@ -29,6 +44,10 @@ def test_ceilings_out_of_range_are_named() -> None:
         read_bandwidth(library, threads=2, num_bytes=100)
     with pytest.raises(ConfigError, match="threads must lie in"):
         integer_peak(library, threads=300)
+    with pytest.raises(ConfigError, match="threads must lie in"):
+        bfloat16_peak(library, threads=0)
+    with pytest.raises(ConfigError, match="no sse9"):
+        bfloat16_peak(library, threads=1, instruction_set="sse9")
     with pytest.raises(ConfigError, match="no sse9"):
         integer_peak(library, threads=1, instruction_set="sse9")
 

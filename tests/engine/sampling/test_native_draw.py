@@ -114,3 +114,57 @@ def test_native_draw_wide_nucleus_is_walked_best_first(draw: NativeDraw, width: 
         params = [SamplingParams(top_p=top_p, min_p=min_p)] * len(uniforms)
         rows = [0] * len(uniforms)
         assert draw(scores.numpy(), rows, params, uniforms) == draw_rows(scores, rows, params, uniforms)
+
+
+def misleading_rows() -> dict[str, torch.Tensor]:
+    """Return rows of 20,000 scores of which tokens at equal distances, or any few tokens, say little."""
+    generator = torch.Generator().manual_seed(4)
+    noise = torch.randn(20_000, generator=generator)
+    values = torch.randint(0, 3, (20_000,), generator=generator)
+    step = 20_000 // 192
+    low, high, head, cliff = noise.clone(), noise.clone(), noise * 0.1, noise * 3
+    low[::step] -= 9
+    high[::step] += 4
+    head[777] = 9.0
+    cliff[cliff < 2] = -torch.inf
+    return {
+        "sample too low": low,
+        "sample too high": high,
+        "one heavy token": head,
+        "most are banned": cliff,
+        "two values": (values > 0).float(),
+        "three values": values.float() * 0.4,
+        "rising": torch.linspace(-4, 4, 20_000),
+        "falling": torch.linspace(4, -4, 20_000),
+        "signed zeros": torch.where(values > 1, 0.0, -0.0),
+    }
+
+
+@pytest.mark.parametrize("name", misleading_rows())
+def test_native_draw_where_a_sample_misleads_is_the_same(draw: NativeDraw, name: str) -> None:
+    scores = misleading_rows()[name][None]
+    uniforms = np.concatenate([np.linspace(0, 1, 40, endpoint=False), [LAST_UNIFORM]])
+    rows = [0] * len(uniforms)
+    for top_p, min_p in ((0.2, 0.0), (0.9, 0.0), (0.9, 0.3), (0.999, 0.0), (1 - 1e-9, 0.0)):
+        params = [SamplingParams(top_p=top_p, min_p=min_p)] * len(uniforms)
+        assert draw(scores.numpy(), rows, params, uniforms) == draw_rows(scores, rows, params, uniforms)
+
+
+@pytest.mark.parametrize("width", [4.0, 6.0, 9.0])
+def test_native_draw_of_ordinary_rows_is_walked_best_first(draw: NativeDraw, width: float) -> None:
+    """Some hundred to some thousand of 49,152 tokens make up the nucleus, a few of them most of it."""
+    scores = torch.randn(1, 49_152, generator=torch.Generator().manual_seed(5)).mul(width)
+    uniforms, rows = np.linspace(0, 1, 40, endpoint=False), [0] * 40
+    for top_p in (0.5, 0.95, 0.9999):
+        params = [SamplingParams(top_p=top_p, temperature=0.9)] * 40
+        assert draw(scores.numpy(), rows, params, uniforms) == draw_rows(scores, rows, params, uniforms)
+
+
+def test_native_draw_takes_the_same_tokens_with_every_instruction_set() -> None:
+    """Sums have one order whatever the registers' width; only without fused multiply-adds are weights others."""
+    scores = torch.randn(200, 5000, generator=torch.Generator().manual_seed(6)).mul(2.0).numpy()
+    rows, uniforms = range(200), numbers(200, seed=6)
+    params = [SamplingParams(top_p=0.2 + 0.004 * i) for i in rows]
+    names = [name for name in native_library().instruction_sets() if name != "portable"]
+    found = [NativeDraw(native_library(), name)(scores, rows, params, uniforms) for name in names]
+    assert all(tokens == found[0] for tokens in found)

@@ -1,0 +1,70 @@
+// Products of bfloat16 values, or of float32, that never leave the registers: what the instruction set can do at most.
+#pragma once
+#include "lanes.h"
+#if defined(__AMX_INT8__)
+#include "amx_tiles.h"
+#endif
+
+namespace pellucid {
+namespace {
+
+// The instruction of bfloat16_burst.
+#if defined(__AMX_INT8__)
+constexpr const char* kBfloat16Instruction = "tdpbf16ps";
+#else
+constexpr const char* kBfloat16Instruction = "vdpbf16ps";
+#endif
+
+// Runs `rounds` rounds; returns the operations done, a multiplication and its addition being two. 0 where the processor has
+// no such instruction.
+int64_t bfloat16_burst(int64_t rounds) {
+#if defined(__AMX_INT8__)
+  const TileScope tiles(kWholeTiles);
+  for (int64_t i = 0; i < rounds; ++i) {
+    tile_add_half_products<0, 4, 6>();
+    tile_add_half_products<1, 4, 7>();
+    tile_add_half_products<2, 5, 6>();
+    tile_add_half_products<3, 5, 7>();
+  }
+  return rounds * 4 * (16 * 16 * 32 * 2);
+#elif defined(__AVX512F__)
+  if (!__builtin_cpu_supports("avx512bf16")) return 0;
+  constexpr int kChains = 16;
+  __m512 x = _mm512_setzero_ps(), sum[kChains] = {};
+  for (int64_t i = 0; i < rounds; ++i) {
+    // Written out: the other kernels here are built for processors without it.
+#pragma GCC unroll 16
+    for (int c = 0; c < kChains; ++c) asm volatile("vdpbf16ps %1, %1, %0" : "+v"(sum[c]) : "v"(x));
+  }
+  return rounds * kChains * (32 * 2);
+#else
+  return rounds * 0;
+#endif
+}
+
+// The same with float32, as which bfloat16 is multiplied without instructions of its own, and on some processors faster.
+#if defined(__FMA__)
+constexpr const char* kFloatInstruction = "float32 FMA";
+#else
+constexpr const char* kFloatInstruction = "float32 multiplication and addition";
+#endif
+
+int64_t float_burst(int64_t rounds) {
+  constexpr int kChains = 12;  // of four or five cycles each, two a cycle
+  Register x = Register{} + 1.0f, sum[kChains] = {};
+  for (int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 12
+    for (int c = 0; c < kChains; ++c) {
+#if defined(__x86_64__)
+      asm volatile("" : "+x"(x), "+x"(sum[c]));
+#else
+      asm volatile("" : "+m"(x), "+m"(sum[c]));
+#endif
+      sum[c] = multiply_add(x, x, sum[c]);
+    }
+  }
+  return rounds * kChains * (kRegisterBytes / 4 * 2);
+}
+
+}  // namespace
+}  // namespace pellucid
