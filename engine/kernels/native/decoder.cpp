@@ -200,10 +200,11 @@ void Decoder::run_layer_item(int index, int phase, int item, int thread) {
   const int first = item * step_.rows_per_item, stop = std::min(num_rows, first + step_.rows_per_item);
   if (phase == kRound) return round_rows(attended_inputs_, first, stop - first);
   for (int row = first; row < stop; ++row) {
+    const int next = row + 1 == stop ? 0 : shape_.hidden_size;
     switch (phase) {
-      case kNorm: add_and_normalise(layer.attn_norm, index > 0, row, row); break;
+      case kNorm: add_and_normalise(layer.attn_norm, index > 0, row, row, next); break;
       case kRotate: rotate_and_store(index, row); break;
-      default: add_and_normalise(layer.mlp_norm, true, row, token_row(index, row)); break;
+      default: add_and_normalise(layer.mlp_norm, true, row, token_row(index, row), next); break;
     }
   }
   if (phase != kRotate) round_rows(hidden_inputs_, first, stop - first);
@@ -328,13 +329,13 @@ void Decoder::copy_blocks(int layer) {
   }
 }
 
-void Decoder::add_and_normalise(const std::vector<float>& weight, bool add, int row, int token) {
+void Decoder::add_and_normalise(const std::vector<float>& weight, bool add, int row, int token, int next) {
   const int hidden = shape_.hidden_size;
   float* x = floats(residual_) + int64_t(token) * hidden;
   float* out = floats(hidden_inputs_.floats) + int64_t(row) * hidden;
   if (!add) return kernels_->rms_norm(x, weight.data(), hidden, shape_.norm_epsilon, out);
   const float* delta = floats(delta_) + int64_t(row) * hidden;
-  kernels_->add_rms_norm(x, delta, weight.data(), hidden, shape_.norm_epsilon, out);
+  kernels_->add_rms_norm(x, delta, weight.data(), hidden, shape_.norm_epsilon, out, next);
 }
 
 void Decoder::normalise_logits_row(int index) {

@@ -107,7 +107,7 @@ class Decoder final : private PhasedWork {
   const std::vector<AttentionTile>& tiles_of(int layer) const { return is_trimmed(layer) ? last_tiles_ : tiles_; }
   int rows_that_go_on(int layer) const;
   int token_row(int layer, int row) const;
-  void add_and_normalise(const std::vector<float>& weight, bool add, int row, int token);
+  void add_and_normalise(const std::vector<float>& weight, bool add, int row, int token, int next);
   void normalise_logits_row(int index);
   bool rounds_attended() const;
   void make_inputs(Inputs& inputs, int64_t num_rows, int width);

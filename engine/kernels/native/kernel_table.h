@@ -146,8 +146,9 @@ struct KernelTable {
                        float* y, int64_t stride);
   // out = x / rms(x) * weight (Zhang and Sennrich, arXiv 1910.07467).
   void (*rms_norm)(const float* x, const float* weight, int size, float epsilon, float* out);
-  // x += delta, then the same.
-  void (*add_rms_norm)(float* x, const float* delta, const float* weight, int size, float epsilon, float* out);
+  // x += delta, then the same. `next` is how many floats later the row lies that comes next; 0 if none does.
+  void (*add_rms_norm)(float* x, const float* delta, const float* weight, int size, float epsilon, float* out,
+                       int64_t next);
   // out[i] = silu(gate[i]) * up[i] (Shazeer, arXiv 2002.05202); out may be gate.
   void (*swiglu)(const float* gate, const float* up, int size, float* out);
   // Attention of a task's queries; scratch: see attention_scratch.

@@ -2,7 +2,7 @@
 //
 // A block is rounded twice, to 127 and to 125 steps up to its largest magnitude, and the better one is kept: whole numbers
 // n of x have the best scale x.n / n.n and leave |x|^2 - (x.n)^2 / n.n, so the larger (x.n)^2 / n.n wins (ADR 26). Nothing is
-// fused and sums have one order, so that all instruction sets choose alike.
+// fused where that changes a bit and sums have one order, so that all instruction sets choose alike.
 #pragma once
 #include "lanes.h"
 

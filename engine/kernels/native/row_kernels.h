@@ -6,10 +6,6 @@
 namespace pellucid {
 namespace {
 
-// How far ahead, in floats, rows are asked for: they follow each other in memory, and many of their lines lie in another
-// core's cache, from where they wouldn't come in time by themselves.
-constexpr int kRowAhead = 512;
-
 inline float sum_in_order(Lanes partial) {
   float lanes[kPanel];
   store(lanes, partial);
@@ -35,13 +31,14 @@ void rms_norm(const float* x, const float* weight, int size, float epsilon, floa
   scale_row(x, sum, weight, size, epsilon, out);
 }
 
-// The same for x + delta, which is written to x.
-void add_rms_norm(float* x, const float* delta, const float* weight, int size, float epsilon, float* out) {
+// The same for x + delta, which is written to x. The row that comes `next` floats later is asked for: many of its lines
+// lie in another core's cache, from where they wouldn't come in time by themselves.
+void add_rms_norm(float* x, const float* delta, const float* weight, int size, float epsilon, float* out, int64_t next) {
   Lanes partial = zeros();
   int i = 0;
   for (; i + kPanel <= size; i += kPanel) {
-    __builtin_prefetch(delta + i + kRowAhead);
-    __builtin_prefetch(x + i + kRowAhead, 1);
+    __builtin_prefetch(delta + i + next);
+    __builtin_prefetch(x + i + next, 1);
     const Lanes v = add(load(x + i), load(delta + i));
     store(x + i, v);
     partial = multiply_add(v, v, partial);

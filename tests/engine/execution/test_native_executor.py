@@ -209,6 +209,28 @@ def test_native_executor_step_without_logits_rows_and_empty_step() -> None:
     assert run.executor.execute(batch).shape == (0, 131)
 
 
+@pytest.mark.parametrize("instruction_set", ALL_INSTRUCTION_SETS)
+@pytest.mark.parametrize("encoding", ["Q4_1", "Q6_K", "BF16", "F32"])
+def test_native_executor_rows_without_logits_leave_those_with_logits_their_bits(
+    encoding: str, instruction_set: str
+) -> None:
+    """The last layer leaves out what nobody asks for: the middle of prompts, and chunks that end inside one."""
+    spec = packable_spec(encoding)
+    weights = quantized_weights(spec, encoding)
+    whole, part = (native_run(spec, weights, instruction_set=instruction_set) for _ in range(2))
+    for run, all_rows in ((whole, True), (part, False)):
+        first, second = (run.add(name, prompt(21, seed=len(name)), all_rows=all_rows) for name in ("a", "bb"))
+        run.step((first, 21), (second, 3))
+        run.append_greedy(first)
+        run.step((second, 7), (first, 1))
+        run.append_greedy(first)
+        run.step((first, 1), (second, 11))
+    asked_for = {("a", 20), ("a", 21), ("a", 22), ("bb", 20)}
+    assert set(part.logits) == asked_for < set(whole.logits)
+    for place in asked_for:
+        assert torch.equal(part.logits[place], whole.logits[place]), place
+
+
 @pytest.mark.parametrize("bad", ["token", "position", "slot", "block", "too many"])
 def test_native_executor_wrong_batch_is_stopped_before_the_kernels(bad: str) -> None:
     run = native_run(PACKABLE_SPEC, max_tokens=8)
