@@ -222,7 +222,7 @@ def test_native_executor_rows_without_logits_leave_those_with_logits_their_bits(
         first, second = (run.add(name, prompt(21, seed=len(name)), all_rows=all_rows) for name in ("a", "bb"))
         run.step((first, 21), (second, 3))
         run.append_greedy(first)
-        run.step((second, 7), (first, 1))
+        run.step((first, 1), (second, 7))
         run.append_greedy(first)
         run.step((first, 1), (second, 11))
     asked_for = {("a", 20), ("a", 21), ("a", 22), ("bb", 20)}
