@@ -24,6 +24,7 @@ from engine.events import (
 )
 from engine.sequence import EngineRequest
 
+_LAST = frozenset((EngineStopped, EngineFailed))
 MAX_UNREAD = 4_096  # events: a moment's work, and little memory
 
 
@@ -87,12 +88,15 @@ class EventLedger:
         """Take in the events of the messages that have only been put aside."""
         for number, events in enumerate(self._unread, self._num_read):
             for event in events:
-                if isinstance(event, RequestTokens | RequestArrived):
+                if isinstance(event, RequestTokens):  # most of what comes while decoding
+                    sent = self._sent.get(event.request_id)
+                    if sent is not None and sent.since <= number:
+                        sent.num_output_tokens += event.num_tokens
+                elif isinstance(event, RequestArrived):
                     sent = self._sent.get(event.request_id)
                     if sent is not None and sent.since <= number:
                         sent.has_arrived = True
-                        sent.num_output_tokens += event.num_tokens if isinstance(event, RequestTokens) else 0
-                elif isinstance(event, EngineStopped | EngineFailed):
+                elif type(event) in _LAST:
                     self._has_ended = True
             self._last_seq, self._last_step = events[-1].seq, events[-1].step
         self._num_read += len(self._unread)

@@ -1,11 +1,12 @@
 """What travels between the service's process and the engine's: MessagePack, length-prefixed, one message a step."""
 
 from collections.abc import Sequence as Many
+from typing import Final, cast
 
 import msgspec
 
 from engine.config import EngineConfig
-from engine.events import TERMINAL_EVENTS, AnyEvent
+from engine.events import TERMINAL_EVENTS, AnyEvent, RequestEvent
 from engine.sequence import EngineRequest
 
 
@@ -127,6 +128,9 @@ class ChoiceOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_def
     num_cached_tokens: int = 0
 
 
+_TERMINAL: Final = frozenset(TERMINAL_EVENTS)
+
+
 class StepOutput(FromEngine, frozen=True, kw_only=True, tag="step"):
     """One step's outputs and events (also sent without a step, when only events or aborts happened).
 
@@ -141,7 +145,7 @@ class StepOutput(FromEngine, frozen=True, kw_only=True, tag="step"):
     @classmethod
     def of(cls, outputs: list[ChoiceOutput], events: list[AnyEvent]) -> "StepOutput":
         """Return the message of these."""
-        ended = [event.request_id for event in events if isinstance(event, TERMINAL_EVENTS)]
+        ended = [cast(RequestEvent, event).request_id for event in events if type(event) in _TERMINAL]
         return cls(outputs=outputs, ended=ended, events=events)
 
 

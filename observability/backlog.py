@@ -2,7 +2,7 @@
 
 Taking in the events of a step takes 46 µs when it is done over and over (scripts/serving/recorder_cost.py), but 215 µs
 in a service that runs beside its engine: it comes once a step, and by then the engine has taken every cache, so the
-same instructions and objects are fetched from memory again each time. Ten steps taken in at once pay for that once.
+same instructions and objects are fetched from memory again each time. Forty steps taken in at once pay for that once.
 
 Nothing else changes, for the order is kept and every reader settles first: what it sees is what it would have seen had
 each call been made when it was told. Measured in docs/adr/0027.
@@ -21,7 +21,7 @@ Ts = TypeVarTuple("Ts")
 
 DELAY_S: Final = 2.0
 RIPE: Final = 0.8  # of the delay
-MAX_PENDING: Final = 1_024  # events and stamps: under 2 ms of work, for which tokens wait
+MAX_PENDING: Final = 1_024  # events and stamps: about 3 ms of work, for which tokens wait
 
 
 class Timer(Protocol):

@@ -57,6 +57,7 @@ class EngineBook:
         self._tail_waste_tokens = 0
         # series touched in every step
         self._num_steps = metrics.steps.at()
+        self._evictions = metrics.kv_evictions.at()
         self._stages = {stage: metrics.stage_seconds.at(stage) for stage in STAGES}
         self._durations = {kind: metrics.step_duration.at(kind) for kind in STEP_KINDS}
         self._prefill_tokens = metrics.step_tokens.at("prefill")
@@ -140,12 +141,13 @@ class EngineBook:
         self.steps.append((started, event))
 
     def _observe(self, event: StepFinished, duration: float, stages_s: float) -> None:
-        self._num_steps.inc()
-        self._stages["schedule"].inc(event.schedule_s)
-        self._stages["execute"].inc(event.execute_s)
-        self._stages["sample"].inc(event.sample_s)
-        self._stages["update"].inc(event.update_s)
-        self._stages["other"].inc(max(0.0, duration - stages_s))
+        stages = self._stages
+        self._num_steps.value += 1
+        stages["schedule"].value += event.schedule_s
+        stages["execute"].value += event.execute_s
+        stages["sample"].value += event.sample_s
+        stages["update"].value += event.update_s
+        stages["other"].value += max(0.0, duration - stages_s)
         if event.kind in self._durations:
             self._durations[event.kind].observe(duration)
         if event.num_prefill_tokens:
@@ -186,7 +188,7 @@ class EngineBook:
         self.pool.freed()
 
     def on_block_evicted(self, event: BlockEvicted) -> None:
-        self._metrics.kv_evictions.at().inc()
+        self._evictions.value += 1
         self._window.at(event.t).evictions += 1
 
     # --- engine events ---

@@ -111,7 +111,7 @@ class EngineTape:
 
     def _add(self, started: float, event: StepFinished) -> StepOnTape:
         before = self._steps[-1]
-        execute = before.executed - before.scheduled
+        execute, prefill_share = before.executed - before.scheduled, before.prefill_share
         scheduled = started + event.schedule_s
         waits = self.waits(scheduled)
         step = StepOnTape(
@@ -122,8 +122,8 @@ class EngineTape:
             ended=event.t,
             num_prefill_tokens=event.num_prefill_tokens,
             num_decode_tokens=event.num_decode_tokens,
-            decode_before=before.decode_before + execute * (1.0 - before.prefill_share),
-            prefill_before=before.prefill_before + execute * before.prefill_share,
+            decode_before=before.decode_before + execute * (1.0 - prefill_share),
+            prefill_before=before.prefill_before + execute * prefill_share,
             waits=waits,
             reason=_PLACES.get(event.blocked_on, _NEXT_STEP),
         )

@@ -229,7 +229,7 @@ class Histogram(Instrument[HistogramSeries]):
 
     Args:
         bounds: ascending inclusive upper bounds, without +Inf.
-        exemplars: whether observations name a trace where they have a sampled one; for the documentation.
+        exemplars: whether observations name a trace where they have a sampled one.
     """
 
     def __init__(

@@ -260,6 +260,9 @@ class Metrics:
             "kv_cache_info", "The pool of KV blocks as configured.", "block_size", "num_blocks", "prefix_cache"
         )
 
+        self._with_exemplars = [
+            each for each in self.instruments() if isinstance(each, Histogram) and each.has_exemplars
+        ]
         self.num_renders = 0
         self._refreshers: list[Callable[[], None]] = []
         self._others = CollectorRegistry()
@@ -282,10 +285,9 @@ class Metrics:
 
     def forget_exemplars(self, is_known: Callable[[str], bool]) -> None:
         """Drop the exemplars whose trace id isn't known any more: they would lead nowhere."""
-        for instrument in self.instruments():
-            if isinstance(instrument, Histogram):
-                for series in instrument.all_series():
-                    series.forget_exemplars(is_known)
+        for instrument in self._with_exemplars:
+            for series in instrument.all_series():
+                series.forget_exemplars(is_known)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return (body, content type) of the exposition that an Accept header asks for.

@@ -24,8 +24,9 @@ SOURCES = Path(__file__).parent / "native"
 _LANGUAGE = ("-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra", "-Werror")
 # Contraction is off because the kernels write their fused multiply-adds out: see lanes.h.
 _ARITHMETIC = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
+# Every such machine can ask for a line in order to write it (prfchw).
 _AVX512 = (
-    "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mfma", "-mf16c",
+    "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mfma", "-mf16c", "-mprfchw",
     "-mprefer-vector-width=512",
 )  # fmt: skip
 _INSTRUCTION_SETS = {

@@ -101,6 +101,27 @@ def test_request_without_a_sampled_trace_leaves_no_exemplar() -> None:
     assert " # {" not in script.metrics.render(OPENMETRICS)[0].decode()
 
 
+def test_only_histograms_that_say_so_get_exemplars_and_all_of_them_can_be_forgotten() -> None:
+    script = Script()
+    for name in ("a", "b"):
+        script.open(name, trace_id=TRACE_ID)
+        script.arrive(name)
+        script.schedule(name)
+        for total in range(1, 4):
+            script.at(script.t + 0.1).tokens(name, total=total)
+        script.recorder.sent_first(name, script.t)
+        script.finish(name, num_output_tokens=3)
+        script.recorder.sent_last(name, script.t + 0.1)
+    histograms = [each for each in script.metrics.instruments() if isinstance(each, Histogram)]
+
+    def with_exemplars() -> set[str]:
+        return {each.name for each in histograms if any(series.exemplars for series in each.all_series())}
+
+    assert with_exemplars() == {each.name for each in histograms if each.has_exemplars}
+    script.metrics.forget_exemplars(lambda _: False)
+    assert with_exemplars() == set()
+
+
 def test_random_paths_and_odd_methods_make_no_new_series() -> None:
     metrics = Metrics(routes=("/v1/models",))
     metrics.http_observed("/v1/models", "GET", 200, 0.01)

@@ -155,12 +155,13 @@ void Decoder::run_item(int phase, int item, int thread) {
   }
   const int num_rows = phase == 1 ? step_.batch->num_tokens : step_.batch->num_logits;
   const int stop = std::min(num_rows, (item + 1) * step_.rows_per_item);
-  for (int row = item * step_.rows_per_item; row < stop; ++row) phase == 1 ? embed(row) : normalise_logits_row(row);
+  const int first = item * step_.rows_per_item;
+  for (int row = first; row < stop; ++row) phase == 1 ? embed(row) : normalise_logits_row(row);
+  if (phase > 1) round_rows(floats(normed_), shape_.hidden_size, first, stop - first, head_rows_);
 }
 
 void Decoder::run_layer_item(int index, int phase, int item, int thread) {
   Layer& layer = layers_[size_t(index)];
-  const int q_size = shape_.num_heads * shape_.head_dim;
   switch (phase) {
     case kObserve:
       return step_.observer(index - 1, floats(residual_), step_.batch->num_tokens, shape_.hidden_size);
@@ -171,15 +172,21 @@ void Decoder::run_layer_item(int index, int phase, int item, int thread) {
     case kDown: return multiply(products_of(index, phase), item);
     default: break;
   }
-  const int stop = std::min(step_.batch->num_tokens, (item + 1) * step_.rows_per_item);
-  for (int row = item * step_.rows_per_item; row < stop; ++row) {
+  const int first = item * step_.rows_per_item, stop = std::min(step_.batch->num_tokens, first + step_.rows_per_item);
+  for (int row = first; row < stop; ++row) {
     switch (phase) {
-      case kNorm: add_and_normalise(layer.attn_norm, index > 0, row); break;
+      case kNorm: add_and_normalise(layer.attn_norm, index > 0, row, row + 1 == stop); break;
       case kRotate: rotate_and_store(index, row); break;
-      case kRound: round_row(floats(attended_), q_size, row, layer_rows_); break;
-      case kMlpNorm: add_and_normalise(layer.mlp_norm, true, row); break;
-      default: activate(row); break;
+      case kRound: break;
+      case kMlpNorm: add_and_normalise(layer.mlp_norm, true, row, row + 1 == stop); break;
+      default: activate(row, row + 1 == stop); break;
     }
+  }
+  switch (phase) {
+    case kRotate: return;
+    case kRound: return round_rows(floats(attended_), shape_.num_heads * shape_.head_dim, first, stop - first, layer_rows_);
+    case kActivate: return round_rows(floats(activated_), shape_.intermediate_size, first, stop - first, layer_rows_);
+    default: return round_rows(floats(normed_), shape_.hidden_size, first, stop - first, layer_rows_);
   }
 }
 
@@ -266,16 +273,13 @@ void Decoder::copy_blocks(int layer) {
   }
 }
 
-void Decoder::add_and_normalise(const std::vector<float>& weight, bool add, int row) {
+void Decoder::add_and_normalise(const std::vector<float>& weight, bool add, int row, bool is_last) {
   const int hidden = shape_.hidden_size;
   float* x = floats(residual_) + int64_t(row) * hidden;
   float* out = floats(normed_) + int64_t(row) * hidden;
-  if (add) {
-    const float* delta = floats(delta_) + int64_t(row) * hidden;
-    for (int j = 0; j < hidden; ++j) x[j] += delta[j];
-  }
-  kernels_->rms_norm(x, weight.data(), hidden, shape_.norm_epsilon, out);
-  round_row(floats(normed_), hidden, row, layer_rows_);
+  if (!add) return kernels_->rms_norm(x, weight.data(), hidden, shape_.norm_epsilon, out);
+  const float* delta = floats(delta_) + int64_t(row) * hidden;
+  kernels_->add_rms_norm(x, delta, weight.data(), hidden, shape_.norm_epsilon, out, is_last ? 0 : hidden);
 }
 
 void Decoder::normalise_logits_row(int index) {
@@ -286,21 +290,21 @@ void Decoder::normalise_logits_row(int index) {
   float* x = floats(gate_up_) + index * hidden;
   for (int64_t j = 0; j < hidden; ++j) x[j] = residual[j] + delta[j];
   kernels_->rms_norm(x, final_norm_.data(), int(hidden), shape_.norm_epsilon, floats(normed_) + index * hidden);
-  round_row(floats(normed_), int(hidden), index, head_rows_);
 }
 
-void Decoder::round_row(const float* x, int width, int row, const QuantizedRows& rows) {
+void Decoder::round_rows(const float* x, int width, int first_row, int num_rows, const QuantizedRows& rows) {
   if (width % kBlock) return;  // such a matrix takes float rows
-  x += int64_t(row) * width;
-  if (needs_quantized_) kernels_->quantize_row(x, width, rows, row);
-  if (needs_pairs_) kernels_->pair_row(x, width, reinterpret_cast<uint16_t*>(pairs_.data()), row);
+  x += int64_t(first_row) * width;
+  if (needs_quantized_) kernels_->quantize_rows(x, width, num_rows, rows, first_row);
+  for (int i = 0; needs_pairs_ && i < num_rows; ++i) {
+    kernels_->pair_row(x + int64_t(i) * width, width, reinterpret_cast<uint16_t*>(pairs_.data()), first_row + i);
+  }
 }
 
-void Decoder::activate(int row) {
+void Decoder::activate(int row, bool is_last) {
   const int64_t inner = shape_.intermediate_size;
   const float* gate = floats(gate_up_) + row * 2 * inner;
-  kernels_->swiglu(gate, gate + inner, int(inner), floats(activated_) + row * inner);
-  round_row(floats(activated_), int(inner), row, layer_rows_);
+  kernels_->swiglu(gate, gate + inner, int(inner), floats(activated_) + row * inner, is_last ? 0 : 2 * inner);
 }
 
 void Decoder::rotate_and_store(int index, int row) {

@@ -88,13 +88,13 @@ class Decoder final : private PhasedWork {
   void observe_last_layer();
   void copy_blocks(int layer);
   void embed(int row);
-  void add_and_normalise(const std::vector<float>& weight, bool add, int row);
+  void add_and_normalise(const std::vector<float>& weight, bool add, int row, bool is_last);
   void normalise_logits_row(int index);
-  void round_row(const float* x, int width, int row, const QuantizedRows& rows);
+  void round_rows(const float* x, int width, int first_row, int num_rows, const QuantizedRows& rows);
   void rotate_and_store(int layer, int row);
   void attend(int layer, int item, int thread);
   uint8_t* piece(int64_t block, int64_t layer, int64_t kv_head) const;
-  void activate(int row);
+  void activate(int row, bool is_last);
   static int total_panels(const Products& products);
   int panels_per_item(const Products& products) const;
   void multiply(const Products& products, int item);

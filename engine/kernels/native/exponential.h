@@ -26,9 +26,18 @@ inline Register smaller(Register a, Register b) {
 #endif
 }
 
-// exp_approx of sixteen numbers, the same bits.
-inline Register exp_of(Register x) {
+// p * 2^n, where shifted is the whole number n + kRoundingMagic; neither power nor product leaves the normal range.
+inline Register times_power_of_two(Register p, Register shifted) {
+#if defined(__AVX512F__)
+  return _mm512_scalef_ps(p, shifted - kRoundingMagic);
+#else
   typedef int32_t Bits __attribute__((vector_size(kRegisterBytes)));
+  return p * Register((Bits(shifted) << 23) + 0x3f800000);
+#endif
+}
+
+// exp_approx of a register's numbers, the same bits.
+inline Register exp_of(Register x) {
   const Register low = Register{} - 87.0f, high = Register{} + 88.0f;
   x = smaller(high, larger(low, x));
   const Register shifted = x * 1.44269504088896341f + kRoundingMagic;
@@ -42,7 +51,7 @@ inline Register exp_of(Register x) {
   p = multiply_add(p, r, Register{} + 1.6666665459e-1f);
   p = multiply_add(p, r, Register{} + 5.0000001201e-1f);
   p = multiply_add(p * r, r, r + 1.0f);
-  return p * Register((Bits(shifted) << 23) + 0x3f800000);
+  return times_power_of_two(p, shifted);
 }
 
 inline Lanes larger(Lanes a, Lanes b) {

@@ -45,9 +45,7 @@ void multiply(const KernelTable& kernels, const PackedMatrix& matrix, const floa
     return;
   }
   const OwnedRows rows(num_rows, num_inputs);
-  for (int64_t row = 0; row < num_rows; ++row) {
-    kernels.quantize_row(x + row * num_inputs, num_inputs, rows.view, int(row));
-  }
+  kernels.quantize_rows(x, num_inputs, num_rows, rows.view, 0);
   kernels.matmul_quantized(matrix, rows.view, num_rows, 0, panels, y, matrix.num_outputs);
 }
 
@@ -106,7 +104,7 @@ int32_t pellucid_quantize_row(const char* instruction_set, const float* x, int32
                               float* scales, float* sums, char* message, int32_t size) {
   return guarded(message, size, [&] {
     const OwnedRows rows(1, num_inputs);
-    kernels_of(instruction_set).quantize_row(x, num_inputs, rows.view, 0);
+    kernels_of(instruction_set).quantize_rows(x, num_inputs, 1, rows.view, 0);
     for (int i = 0; i < num_inputs; ++i) values[i] = rows.view.values[i / kBlock * kBlock * kRowGroup + i % kBlock];
     for (int b = 0; b < num_inputs / kBlock; ++b) {
       scales[b] = rows.view.scales[b * kRowGroup];
@@ -135,7 +133,7 @@ int32_t pellucid_softmax(const char* instruction_set, const float* x, int32_t nu
 
 int32_t pellucid_swiglu(const char* instruction_set, const float* gate, const float* up, int32_t count, float* out,
                         char* message, int32_t size) {
-  return guarded(message, size, [&] { kernels_of(instruction_set).swiglu(gate, up, count, out); });
+  return guarded(message, size, [&] { kernels_of(instruction_set).swiglu(gate, up, count, out, 0); });
 }
 
 int32_t pellucid_rope(const char* instruction_set, const float* x, const float* cosines, const float* sines,

@@ -127,8 +127,8 @@ struct GatheredTokens {
 
 struct KernelTable {
   const char* name;
-  // Quantises x into place `row`; scale = absmax / 127.
-  void (*quantize_row)(const float* x, int num_inputs, const QuantizedRows& out, int row);
+  // Quantises x [num_rows][num_inputs] into places first_row...; see quantize_rows.h. Whole groups at once are fastest.
+  void (*quantize_rows)(const float* x, int num_inputs, int num_rows, const QuantizedRows& out, int first_row);
   // y[row][output] for panels first..last-1 of a kUint4 or kUint8 matrix; y has `stride` floats a row.
   void (*matmul_quantized)(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int first_panel,
                            int last_panel, float* y, int64_t stride);
@@ -142,8 +142,11 @@ struct KernelTable {
                        float* y, int64_t stride);
   // out = x / rms(x) * weight (Zhang and Sennrich, arXiv 1910.07467).
   void (*rms_norm)(const float* x, const float* weight, int size, float epsilon, float* out);
-  // out[i] = silu(gate[i]) * up[i] (Shazeer, arXiv 2002.05202).
-  void (*swiglu)(const float* gate, const float* up, int size, float* out);
+  // x += delta, then the same. `next` is how many floats later the row lies that comes next; 0 if none does.
+  void (*add_rms_norm)(float* x, const float* delta, const float* weight, int size, float epsilon, float* out,
+                       int64_t next);
+  // out[i] = silu(gate[i]) * up[i] (Shazeer, arXiv 2002.05202); next as above, of gate and up.
+  void (*swiglu)(const float* gate, const float* up, int size, float* out, int64_t next);
   // Attention of a task's queries; scratch: see attention_scratch.
   void (*attention)(const AttentionTask& task, float* scratch);
   // Writes key and value [head_dim] of one token and head into `slot` of a piece, rounded to the cache's precision.

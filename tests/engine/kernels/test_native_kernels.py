@@ -179,15 +179,48 @@ def test_quantized_row_of_extreme_magnitudes_is_finite_and_close(kernels: Native
     assert np.abs(restored - x).max() <= max(np.abs(x).max() / 125, 1e-30)
 
 
+def hostile_blocks(rng: np.random.Generator, blocks: int) -> np.ndarray:
+    """Return rows whose blocks are ordinary, sparse, heavy-tailed, of whole numbers, vanishing, huge or not finite."""
+    x = rng.standard_normal((blocks, BLOCK)) * 10.0 ** rng.integers(-6, 6, (blocks, 1))
+    kinds = rng.integers(0, 8, blocks)
+    x[kinds == 1] *= rng.random((BLOCK,)) < 0.2
+    x[kinds == 2] **= 3
+    x[kinds == 3] = rng.integers(-127, 128, ((kinds == 3).sum(), BLOCK)) / 2
+    x[kinds == 4] = rng.choice([0, 1e-45, -1e-31, 2e-30], ((kinds == 4).sum(), BLOCK))
+    x = x.astype(np.float32)
+    odd = np.array(
+        [0x7F800000, 0xFF800000, 0x7FC000FF, 0xFFC12345, 0x7F800001, 0x7F7FFFFF, 0xFF7FC99F], dtype=np.uint32
+    )
+    places = (kinds[:, None] == 5) & (rng.random(x.shape) < 0.1)
+    x[places] = rng.choice(odd, places.sum()).view(np.float32)
+    return x.ravel()
+
+
+@pytest.mark.parametrize("instruction_set", ["amx", "avx512", "avx2"])
+@pytest.mark.parametrize("blocks", [1, 2, 4, 15, 16, 17, 18, 48])
+def test_quantized_row_has_the_bits_of_the_portable_kernel(instruction_set: str, blocks: int) -> None:
+    library, rng = library_for(instruction_set), np.random.default_rng(blocks)
+    kernels, portable = NativeKernels(library, instruction_set), NativeKernels(library, "portable")
+    for _ in range(60):
+        x = hostile_blocks(rng, blocks)
+        row, expected = kernels.quantize_row(x), portable.quantize_row(x)
+        np.testing.assert_array_equal(row.values, expected.values)
+        np.testing.assert_array_equal(row.scales, expected.scales)
+        np.testing.assert_array_equal(row.sums, expected.sums)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("rows", [9, 20])
 @pytest.mark.parametrize("encoding", ["F32", "F16", "BF16", "Q4_1", "Q8_0"])
-def test_matmul_bad_input_gives_bad_output_in_its_row_only(kernels: NativeKernels, encoding: str, bad: float) -> None:
-    x, weights = noise(9, 64), quantized(noise(20, 64, seed=1), encoding)
+def test_matmul_bad_input_gives_bad_output_in_its_row_only(
+    kernels: NativeKernels, encoding: str, rows: int, bad: float
+) -> None:
+    x, weights = noise(rows, 64), quantized(noise(20, 64, seed=1), encoding)
     clean = kernels.matmul(x, weights, encoding=encoding)
     x[4, 37] = bad
     y = kernels.matmul(x, weights, encoding=encoding)
     assert not np.isfinite(y[4]).any()
-    others = np.arange(9) != 4
+    others = np.arange(rows) != 4
     assert np.array_equal(y[others], clean[others])
 
 
@@ -205,10 +238,18 @@ def test_swiglu_matches_formula(kernels: NativeKernels, size: int) -> None:
     np.testing.assert_allclose(kernels.swiglu(gate, up), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_swiglu_extreme_gates_neither_overflow_nor_vanish(kernels: NativeKernels) -> None:
-    gate = np.array([-1e30, -200, -87, 0, 87, 200, 1e30], dtype=np.float32)
+def test_swiglu_has_the_same_bits_in_any_place(kernels: NativeKernels) -> None:
+    gate, up = 40 * noise(83), noise(83, seed=1)
+    gate[:8] = -np.inf, np.inf, np.nan, -0.0, 87, -88, 88.5, 1e-40
+    alone = [kernels.swiglu(gate[i : i + 1], up[i : i + 1])[0] for i in range(83)]
+    np.testing.assert_array_equal(kernels.swiglu(gate, up), alone)
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_swiglu_extreme_gates_neither_overflow_nor_vanish(kernels: NativeKernels, times: int) -> None:
+    gate = np.array([-1e30, -200, -87, 0, 87, 200, 1e30] * times, dtype=np.float32)
     out = kernels.swiglu(gate, np.ones_like(gate))
-    np.testing.assert_allclose(out, [0, 0, 0, 0, 87, 200, 1e30], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(out, [0, 0, 0, 0, 87, 200, 1e30] * times, rtol=1e-6, atol=1e-6)
     assert np.isnan(kernels.swiglu(np.full(16, np.nan, dtype=np.float32), np.ones(16, dtype=np.float32))).all()
 
 
