@@ -47,9 +47,9 @@ int64_t integer_burst(int64_t rounds) {
   }
   return rounds * kChains * (32 * 2);
 #else
-  typedef int16_t Shorts __attribute__((vector_size(16)));
+  typedef uint16_t Shorts __attribute__((vector_size(16)));  // which may wrap
   constexpr int kChains = 8;
-  Shorts x = Shorts{} + int16_t(1), sum[kChains] = {};
+  Shorts x = Shorts{} + uint16_t(1), sum[kChains] = {};
   for (int64_t i = 0; i < rounds; ++i) {
 #pragma GCC unroll 8
     for (int c = 0; c < kChains; ++c) {

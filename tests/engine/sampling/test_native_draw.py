@@ -168,3 +168,17 @@ def test_native_draw_takes_the_same_tokens_with_every_instruction_set() -> None:
     names = [name for name in native_library().instruction_sets() if name != "portable"]
     found = [NativeDraw(native_library(), name)(scores, rows, params, uniforms) for name in names]
     assert all(tokens == found[0] for tokens in found)
+
+
+@pytest.mark.parametrize("vocab_size", [150, 3000])
+def test_native_draw_nucleus_of_everything_ends_before_banned_tokens(draw: NativeDraw, vocab_size: int) -> None:
+    """The sum that the nucleus is a share of is rounded; where it is a little too large, all tokens don't reach it."""
+    scores = torch.randn(50, vocab_size, generator=torch.Generator().manual_seed(7))
+    scores[:, vocab_size // 3 :: 2] = -torch.inf
+    everything = SamplingParams(top_p=1 - 2**-53)
+    tokens = draw(scores.numpy(), range(50), [everything] * 50, np.full(50, LAST_UNIFORM))
+    least = torch.where(scores.isfinite(), scores, torch.inf).amin(dim=1)
+    drawn = scores[torch.arange(50), torch.tensor(tokens)]
+    assert drawn.isfinite().all()
+    # Rounding in the other direction ends a nucleus some tokens of next to no weight too early.
+    assert (drawn < least + 1.5).all()
