@@ -19,12 +19,14 @@ LOCALE = {"java": "C.UTF-8"}
 
 
 def start(language: str, *arguments: str) -> subprocess.Popen[bytes]:
+    # As a terminal starts it: whoever runs the tests may ignore interrupts, and that would be inherited.
     return subprocess.Popen(
         [*command(language), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=clean_environment(),
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
