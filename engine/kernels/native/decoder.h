@@ -36,6 +36,10 @@ typedef void (*PellucidObserver)(int32_t layer, const float* residual, int32_t n
 
 namespace pellucid {
 
+constexpr int kFewTokens = 8, kMostBlocksPerItem = 6;  // up to so many tokens, items of up to so many blocks
+
+inline float* floats(const AlignedMemory& memory) { return reinterpret_cast<float*>(memory.data()); }
+
 class Decoder final : private PhasedWork {
  public:
   Decoder(const PellucidDecoderShape& shape, const float* cosines, const float* sines, const KernelTable* kernels);
