@@ -17,7 +17,7 @@ from observability.grafana.panels import ROWS
 from tests.support.http_calls import CHAT, chat, post
 from tests.support.prometheus_process import Prometheus
 from tests.support.promql import rules, selectors
-from tests.support.serve_process import ServeProcess, engine_pid
+from tests.support.serve_process import ServeProcess, engine_pid, engine_pids
 
 pytestmark = [
     pytest.mark.slow,
@@ -144,8 +144,13 @@ def test_killed_engine_raises_its_alerts_and_clears_them_when_it_is_back(
     prometheus: Prometheus, served: ServeProcess
 ) -> None:
     for _ in range(2):
-        os.kill(engine_pid(served), signal.SIGKILL)
+        dead = engine_pid(served)
+        os.kill(dead, signal.SIGKILL)
+        # The next one is kept from loading: it might be up again before Prometheus has looked twice.
+        prometheus.wait_for("the next engine", lambda dead=dead: engine_pids(served) not in ([], [dead]))
+        os.kill(engine_pid(served), signal.SIGSTOP)
         prometheus.wait_for("engine down", lambda: "PellucidEngineDown" in prometheus.firing())
+        os.kill(engine_pid(served), signal.SIGCONT)
         served.wait_ready()
     prometheus.wait_for("restarts seen", lambda: "PellucidEngineRestarting" in prometheus.firing())
     prometheus.wait_for("engine up again", lambda: "PellucidEngineDown" not in prometheus.firing())

@@ -75,9 +75,14 @@ class ServeProcess:
         self.process.stderr.close()
 
 
+def engine_pids(served: ServeProcess) -> list[int]:
+    """Return the children of the service that run an engine: one, or none between a death and a restart."""
+    children = Path(f"/proc/{served.process.pid}/task/{served.process.pid}/children").read_text().split()
+    return [int(pid) for pid in children if b"engine" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
 def engine_pid(served: ServeProcess) -> int:
     """Return the child of the service that runs the engine."""
-    children = Path(f"/proc/{served.process.pid}/task/{served.process.pid}/children").read_text().split()
-    engines = [int(pid) for pid in children if b"engine" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    assert len(engines) == 1, children
+    engines = engine_pids(served)
+    assert len(engines) == 1, engines
     return engines[0]
