@@ -63,5 +63,23 @@ inline void tile_add_half_products() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(TILE), "i"(X), "i"(W));
 }
 
+// For measurements: fills the operands 4-7 with a word.
+inline void load_operands(int32_t word) {
+  alignas(64) int32_t words[256];
+  for (int32_t& each : words) each = word;
+  tile_load<4>(words, 64);
+  tile_load<5>(words, 64);
+  tile_load<6>(words, 64);
+  tile_load<7>(words, 64);
+}
+
+// The first number of accumulator 0.
+template <typename T>
+inline T first_sum() {
+  alignas(64) T sums[256];
+  tile_store<0>(sums, 64);
+  return sums[0];
+}
+
 }  // namespace
 }  // namespace pellucid

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kTileDims = 32;  // of queries and keys in a tile
 constexpr int kSideBySide = 4;  // tiles that accumulate: 0-3
-constexpr int kAheadChunks = 4;
+constexpr int kAheadChunks = 3;
 // A chunk of scores or weights has a row more than a tile, so that a row's parts fall on different lines of the cache.
 constexpr int kChunkSize = (kPanel + 1) * kPanel;
 
@@ -110,19 +110,33 @@ inline void copy_last_values(const TiledRows& tile) {
   }
 }
 
-inline void prefetch_values(const TiledRows& tile, int chunk) {
-  if (chunk >= tile.num_chunks) return;
-  const uint8_t* values = tile.stored_values(chunk);
-  for (int byte = 0; byte < tile.layout.head_dim * 32; byte += 64) __builtin_prefetch(values + byte);
+// Memory that is wanted soon: a chunk's keys or values, head_dim / 2 lines `step` bytes apart. It is asked for a few lines
+// at a time between tile products. Asked for at once, it would fill the buffers for lines that are on their way, and the
+// next tile's load would wait for all of them.
+struct LinesAhead {
+  const uint8_t* first;
+  int64_t step;
+
+  void ask(int from, int count) const {
+    for (int line = from; line < from + count; ++line) __builtin_prefetch(first + line * step);
+  }
+};
+
+// The values of a chunk; past the last one, the first keys of the task that comes next, or nothing new.
+inline LinesAhead values_ahead(const TiledRows& tile, int chunk) {
+  const AttentionTask& task = tile.rows.task;
+  const int past = chunk - tile.num_chunks, block_size = tile.layout.block_size;
+  if (past < 0) return {tile.stored_values(chunk), 64};
+  if (past >= task.next_num_keys / kPanel) return {tile.stored_values(tile.num_chunks - 1), 0};
+  const int key = past * kPanel;
+  const uint8_t* piece = task.next_pieces + task.next_block_table[key / block_size] * task.block_bytes;
+  return {piece + key % block_size * 4, int64_t(block_size) * 4};
 }
 
-// Asks for the keys of a chunk or, once there are no more of them, for the values that are wanted first.
-inline void prefetch_keys(const TiledRows& tile, int chunk) {
-  if (chunk >= tile.num_chunks) return prefetch_values(tile, chunk - tile.num_chunks);
-  const uint8_t* keys = tile.keys(chunk);
-  for (int pair = 0; pair < tile.layout.head_dim / 2; ++pair) {
-    __builtin_prefetch(keys + int64_t(pair) * tile.layout.block_size * 4);
-  }
+// The keys of a chunk; past the last one, the values that are wanted first.
+inline LinesAhead keys_ahead(const TiledRows& tile, int chunk) {
+  if (chunk >= tile.num_chunks) return values_ahead(tile, chunk - tile.num_chunks);
+  return {tile.keys(chunk), int64_t(tile.layout.block_size) * 4};
 }
 
 // Scores of the rows against CHUNKS chunks of keys.
@@ -131,9 +145,10 @@ inline void score_chunks(const TiledRows& tile, int first_chunk) {
   const int head_dim = tile.layout.head_dim;
   const int64_t key_stride = int64_t(tile.layout.block_size) * 4;
   const uint8_t* keys[CHUNKS];
+  LinesAhead ahead[CHUNKS];
   for (int chunk = 0; chunk < CHUNKS; ++chunk) {
-    prefetch_keys(tile, first_chunk + chunk + kAheadChunks);
     keys[chunk] = tile.keys(first_chunk + chunk);
+    ahead[chunk] = keys_ahead(tile, first_chunk + chunk + kAheadChunks);
   }
   repeat<CHUNKS>([&]<int CHUNK>() { tile_zero<CHUNK>(); });
   for (int d = 0; d < head_dim; d += kTileDims) {
@@ -141,6 +156,7 @@ inline void score_chunks(const TiledRows& tile, int first_chunk) {
     repeat<CHUNKS>([&]<int CHUNK>() {
       tile_load<kKeyTile>(keys[CHUNK] + d / 2 * key_stride, key_stride);
       tile_add_half_products<CHUNK, kQueryTile, kKeyTile>();
+      ahead[CHUNK].ask(d / 2, kTileDims / 2);
     });
   }
   repeat<CHUNKS>([&]<int CHUNK>() {
@@ -202,12 +218,14 @@ inline void weigh_dims(const TiledRows& tile, int first_dim) {
   const int head_dim = tile.layout.head_dim;
   repeat<DIM_TILES>([&]<int DIM>() { tile_zero<DIM>(); });
   for (int chunk = 0; chunk < tile.num_chunks; ++chunk) {
-    if (first_dim == 0) prefetch_values(tile, chunk + kAheadChunks);
+    const LinesAhead ahead = values_ahead(tile, chunk + kAheadChunks);
+    const int lines = first_dim == 0 ? head_dim / 2 / DIM_TILES : 0;
     const uint8_t* values = tile.values(chunk) + first_dim * 4;
     tile_load<kWeightTile>(tile.weights + int64_t(chunk) * kChunkSize, kPanel * 2);
     repeat<DIM_TILES>([&]<int DIM>() {
       tile_load<kValueTile>(values + DIM * 64, int64_t(head_dim) * 4);
       tile_add_half_products<DIM, kWeightTile, kValueTile>();
+      ahead.ask(DIM * lines, lines);
     });
   }
   repeat<DIM_TILES>([&]<int DIM>() {

@@ -15,34 +15,43 @@ constexpr const char* kBfloat16Instruction = "tdpbf16ps";
 constexpr const char* kBfloat16Instruction = "vdpbf16ps";
 #endif
 
-// Runs `rounds` rounds; returns the operations done, a multiplication and its addition being two. 0 where the processor has
-// no such instruction.
+// Sums of ones are exact in float32 up to here.
+constexpr int64_t kMostOnes = int64_t(1) << 24;
+
+// The operations, or -1 if the sum of `ones` ones is wrong.
+inline int64_t checked(int64_t operations, float sum, int64_t ones) {
+  return ones > kMostOnes || sum == float(ones) ? operations : -1;
+}
+
+// Runs `rounds` rounds of products of ones; returns the operations done, a multiplication and its addition being two, or -1
+// where a sum isn't what it must be then. 0 where the processor has no such instruction.
 int64_t bfloat16_burst(int64_t rounds) {
 #if defined(__AMX_INT8__)
   const TileScope tiles(kWholeTiles);
+  load_operands(0x3f803f80);
   for (int64_t i = 0; i < rounds; ++i) {
     tile_add_half_products<0, 4, 6>();
     tile_add_half_products<1, 4, 7>();
     tile_add_half_products<2, 5, 6>();
     tile_add_half_products<3, 5, 7>();
   }
-  return rounds * 4 * (16 * 16 * 32 * 2);
+  return checked(rounds * 4 * (16 * 16 * 32 * 2), first_sum<float>(), rounds * 32);
 #elif defined(__AVX512F__)
   if (!__builtin_cpu_supports("avx512bf16")) return 0;
   constexpr int kChains = 16;
-  __m512 x = _mm512_setzero_ps(), sum[kChains] = {};
+  __m512 x = _mm512_castsi512_ps(_mm512_set1_epi32(0x3f803f80)), sum[kChains] = {};
   for (int64_t i = 0; i < rounds; ++i) {
     // Written out: the other kernels here are built for processors without it.
 #pragma GCC unroll 16
     for (int c = 0; c < kChains; ++c) asm volatile("vdpbf16ps %1, %1, %0" : "+v"(sum[c]) : "v"(x));
   }
-  return rounds * kChains * (32 * 2);
+  return checked(rounds * kChains * (32 * 2), _mm512_cvtss_f32(sum[0]), rounds * 2);
 #else
   return rounds * 0;
 #endif
 }
 
-// The same with float32, as which bfloat16 is multiplied without instructions of its own, and on some processors faster.
+// The same of float32, as which bfloat16 is multiplied without instructions of its own, and on some processors faster.
 #if defined(__FMA__)
 constexpr const char* kFloatInstruction = "float32 FMA";
 #else
@@ -63,7 +72,7 @@ int64_t float_burst(int64_t rounds) {
       sum[c] = multiply_add(x, x, sum[c]);
     }
   }
-  return rounds * kChains * (kRegisterBytes / 4 * 2);
+  return checked(rounds * kChains * (kRegisterBytes / 4 * 2), sum[0][0], rounds);
 }
 
 }  // namespace

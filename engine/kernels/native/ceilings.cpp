@@ -64,7 +64,7 @@ uint64_t read_all(const uint8_t* data, int64_t size) {
   return all[0] ^ all[1];
 }
 
-// Operations a second of `burst` on `threads` threads.
+// Operations a second of `burst` on `threads` threads. Throws std::logic_error if its sums are wrong.
 double peak_of(int64_t (*burst)(int64_t), int threads) {
   int64_t rounds = 1 << 12;
   double seconds = 0.0;
@@ -75,7 +75,13 @@ double peak_of(int64_t (*burst)(int64_t), int threads) {
   double best = 0.0;
   for (int pass = 0; pass < kPasses; ++pass) {
     std::atomic<int64_t> operations{0};
-    seconds = time_together(threads, [&](int) { operations += burst(rounds); });
+    std::atomic<bool> is_wrong{false};
+    seconds = time_together(threads, [&](int) {
+      const int64_t done = burst(rounds);
+      if (done < 0) is_wrong = true;
+      operations += done;
+    });
+    if (is_wrong) throw std::logic_error("the sums of the products that were timed are wrong");
     best = std::max(best, double(operations.load()) / seconds);
   }
   return best;

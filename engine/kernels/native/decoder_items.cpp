@@ -218,6 +218,13 @@ void Decoder::attend(int layer, int item, int thread) {
   task.group = int(group);
   task.first_num_keys = int(batch.positions[tile.first_row]) + 1;
   task.scale = attention_scale(shape_.head_dim);
+  const int next = place - team_.size();  // if the other threads take an item each meanwhile
+  if (next >= 0) {
+    const AttentionTile& next_tile = tiles[size_t(next / kv_heads)];
+    task.next_pieces = piece(0, layer, next % kv_heads);
+    task.next_block_table = batch.block_tables + int64_t(next_tile.seq) * batch.max_blocks;
+    task.next_num_keys = int(batch.positions[next_tile.first_row]) + next_tile.num_queries;
+  }
   kernels_->attention(task, floats(attention_scratch_[size_t(thread)]));
   if (!rounds_attended()) return;
   const int blocks = int(group * dim) / kBlock;

@@ -8,17 +8,20 @@
 namespace pellucid {
 namespace {
 
-// Runs `rounds` rounds; returns the operations done, a multiplication and its addition being two.
+// Runs `rounds` rounds of products of ones; returns the operations done, a multiplication and its addition being two, or
+// -1 where a sum isn't what it must be then.
 int64_t integer_burst(int64_t rounds) {
 #if defined(__AMX_INT8__)
   const TileScope tiles(kWholeTiles);
+  // Tiles that were never loaded hold zeros, and some processors don't multiply those.
+  load_operands(0x01010101);
   for (int64_t i = 0; i < rounds; ++i) {
     tile_add_products<0, 4, 6>();
     tile_add_products<1, 4, 7>();
     tile_add_products<2, 5, 6>();
     tile_add_products<3, 5, 7>();
   }
-  return rounds * 4 * (16 * 16 * 64 * 2);
+  return first_sum<int32_t>() == int32_t(uint32_t(rounds) * 64) ? rounds * 4 * (16 * 16 * 64 * 2) : -1;
 #elif defined(__AVX512VNNI__)
   constexpr int kChains = 16;
   __m512i x = _mm512_set1_epi8(1), sum[kChains];
@@ -31,7 +34,8 @@ int64_t integer_burst(int64_t rounds) {
       asm volatile("" : "+v"(sum[c]));
     }
   }
-  return rounds * kChains * (64 * 2);
+  const bool is_right = uint32_t(_mm512_cvtsi512_si32(sum[0])) == uint32_t(rounds) * 4;
+  return is_right ? rounds * kChains * (64 * 2) : -1;
 #elif defined(__AVX2__)
   constexpr int kChains = 8;
   __m256i x = _mm256_set1_epi8(1), sum[kChains];
@@ -45,7 +49,8 @@ int64_t integer_burst(int64_t rounds) {
       asm volatile("" : "+x"(sum[c]));
     }
   }
-  return rounds * kChains * (32 * 2);
+  const bool is_right = uint16_t(_mm256_extract_epi16(sum[0], 0)) == uint16_t(rounds * 2);
+  return is_right ? rounds * kChains * (32 * 2) : -1;
 #else
   typedef uint16_t Shorts __attribute__((vector_size(16)));  // which may wrap
   constexpr int kChains = 8;
@@ -58,7 +63,7 @@ int64_t integer_burst(int64_t rounds) {
     }
     asm volatile("" : "+m"(sum));
   }
-  return rounds * kChains * (8 * 2);
+  return sum[0][0] == uint16_t(rounds) ? rounds * kChains * (8 * 2) : -1;
 #endif
 }
 

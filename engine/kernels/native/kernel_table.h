@@ -87,6 +87,10 @@ struct AttentionTask {
   int num_queries, group;
   int first_num_keys;           // keys that the first query sees; each later one sees one more
   float scale;
+  // What this core most likely attends to next: the first of its keys are asked for in time.
+  const uint8_t* next_pieces = nullptr;
+  const int32_t* next_block_table = nullptr;
+  int next_num_keys = 0;
 };
 
 static inline int64_t attention_score_stride(const AttentionTask& task) {
