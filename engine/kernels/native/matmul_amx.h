@@ -13,7 +13,7 @@ namespace pellucid {
 namespace {
 
 constexpr int kFewRows = 8;      // up to here dot products of single rows are faster: 13.5 against 15.5 ms a step at 8
-constexpr int kManyRows = 64;    // from here on memory is asked for ahead: a prompt of 512 in 179 instead of 188 ms
+constexpr int kManyRows = 64;    // from here on lines to write to are asked for ahead
 constexpr int kOpenBlocks = 64;  // blocks opened at a time
 
 // Accumulators 0 and 1, activations 4, weights 6: a step is a block, or half of one where each half has a scale.
@@ -88,11 +88,22 @@ inline void add_step(const int32_t* dots, const OpenPanel<F>& panel, int64_t ste
   }
 }
 
+// Weights that are opened next, asked for a few lines at a time between steps: all at once they would fill the buffers for
+// lines on their way, and tile loads would wait for them.
+struct WeightsAhead {
+  const char* next = nullptr;
+  int lines_a_step = 0;
+
+  void ask() {
+    for (int line = 0; line < lines_a_step; ++line, next += 64) _mm_prefetch(next, _MM_HINT_T0);
+  }
+};
+
 // The first ROWS rows of a group times `count` blocks of a panel, which are open; first_block is the rows' first one, and
 // total holds the sums of the blocks before. A step's tile product runs while the one before is added.
 template <Format F, int ROWS>
 inline void amx_tile(const OpenPanel<F>& panel, const QuantizedRows& x, int64_t first_block, int64_t count,
-                     __m512 (&total)[ROWS]) {
+                     WeightsAhead ahead, __m512 (&total)[ROWS]) {
   alignas(64) int32_t dots[2][kRowGroup * kPanel];
   const int8_t* values = x.values + first_block * kGroupBlockBytes;
   const float* scales = x.scales + first_block * kRowGroup;
@@ -101,9 +112,11 @@ inline void amx_tile(const OpenPanel<F>& panel, const QuantizedRows& x, int64_t 
   multiply_step<F, 0>(values, panel, 0, dots[0]);
   for (int64_t step = 0; step < steps; step += 2) {
     if (step + 1 < steps) multiply_step<F, 1>(values, panel, step + 1, dots[1]);
+    ahead.ask();
     add_step<F, ROWS>(dots[0], panel, step, scales, sums, total);
     if (step + 1 == steps) return;
     if (step + 2 < steps) multiply_step<F, 0>(values, panel, step + 2, dots[0]);
+    ahead.ask();
     add_step<F, ROWS>(dots[1], panel, step + 1, scales, sums, total);
   }
 }
@@ -111,28 +124,29 @@ inline void amx_tile(const OpenPanel<F>& panel, const QuantizedRows& x, int64_t 
 // At most ROWS rows times an open stretch; out holds their sums of the stretches before, where it isn't the first.
 template <Format F, int ROWS>
 inline void amx_rows(const OpenPanel<F>& panel, const QuantizedRows& x, int64_t first_block, int64_t count,
-                     int num_rows, __mmask16 mask, bool is_first, float* out, int64_t stride) {
+                     int num_rows, WeightsAhead ahead, __mmask16 mask, bool is_first, float* out, int64_t stride) {
   __m512 total[ROWS];
 #pragma GCC unroll 16
   for (int r = 0; r < ROWS; ++r) {
     total[r] = is_first || r >= num_rows ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(mask, out + r * stride);
   }
-  amx_tile<F, ROWS>(panel, x, first_block, count, total);
+  amx_tile<F, ROWS>(panel, x, first_block, count, ahead, total);
 #pragma GCC unroll 16
   for (int r = 0; r < ROWS; ++r) {
     if (r < num_rows) _mm512_mask_storeu_ps(out + r * stride, mask, total[r]);
   }
 }
 
-// Asks for memory long before it is needed. Worth its instructions only where many rows share a panel.
+// Asks for a line long before it is written. Worth its instructions only where many rows share a panel.
 inline void ask_to_write(float* at) { __builtin_prefetch(at, 1); }
 
+// The stretch of the next panel that begins at the same block.
 template <Format F>
-inline void ask_for_stretch(const PackedMatrix& w, int panel, int64_t first_block, int64_t count) {
-  for (int64_t b = 0; b < count; ++b) {
-    const char* ahead = reinterpret_cast<const char*>(block_of<F>(w, panel, first_block + b).values) - kHeaderBytes;
-    for (int line = 0; line < kHeaderBytes + block_value_bytes(F); line += 64) _mm_prefetch(ahead + line, _MM_HINT_T1);
-  }
+inline WeightsAhead weights_ahead(const PackedMatrix& w, int panel, int64_t first_block, int64_t count) {
+  const int64_t bytes = count * panel_bytes(F, num_blocks(w)) / num_blocks(w), steps = count * num_scales(F);
+  const uint8_t* start = static_cast<const uint8_t*>(w.values) + (panel + 1) * panel_bytes(F, num_blocks(w));
+  const int64_t skipped = first_block * panel_bytes(F, num_blocks(w)) / num_blocks(w);
+  return {reinterpret_cast<const char*>(start + skipped), int((bytes + 64 * steps - 1) / (64 * steps))};
 }
 
 template <Format F>
@@ -143,17 +157,17 @@ void amx_panel(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int 
   OpenPanel<F> open;
   for (int64_t first = 0; first < blocks; first += kOpenBlocks) {
     const int64_t count = blocks - first < kOpenBlocks ? blocks - first : kOpenBlocks;
-    if (num_rows > kManyRows) ask_for_stretch<F>(w, panel + 1, first, count);
     for (int64_t b = 0; b < count; ++b) open_block<F>(block_of<F>(w, panel, first + b), open, b);
     for (int row = 0; row < num_rows; row += kRowGroup) {
       const int64_t first_block = row / kRowGroup * blocks + first;
       float* out = y + row * stride + panel * kPanel;
       const int rows = num_rows - row < kRowGroup ? num_rows - row : kRowGroup;
+      const WeightsAhead ahead = row == 0 ? weights_ahead<F>(w, panel, first, count) : WeightsAhead{};
       for (int r = 0; num_rows > kManyRows && r < rows; ++r) ask_to_write(out + r * stride);
       if (rows > kRowGroup / 2) {
-        amx_rows<F, kRowGroup>(open, x, first_block, count, rows, mask, first == 0, out, stride);
+        amx_rows<F, kRowGroup>(open, x, first_block, count, rows, ahead, mask, first == 0, out, stride);
       } else {
-        amx_rows<F, kRowGroup / 2>(open, x, first_block, count, rows, mask, first == 0, out, stride);
+        amx_rows<F, kRowGroup / 2>(open, x, first_block, count, rows, ahead, mask, first == 0, out, stride);
       }
     }
   }
