@@ -124,7 +124,10 @@ class Decoder final : private PhasedWork {
   int blocks_per_item(int num_rows) const;
   void activate(int layer, int item, int thread);
   static int total_panels(const Products& products);
+  static const void* panel_of(const Products& products, int index);
   int panels_per_item(const Products& products) const;
+  // Of this thread's next item, if every other thread takes one meanwhile.
+  int first_panel_of_next(int item, int panels_an_item) const { return (item + team_.size()) * panels_an_item; }
   void multiply(const Products& products, int item);
   void multiply_panels(const PackedMatrix& matrix, const Inputs& inputs, int num_rows, int first, int last, float* out,
                        int64_t stride) const;

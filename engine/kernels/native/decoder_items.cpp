@@ -43,18 +43,28 @@ int Decoder::panels_per_item(const Products& products) const {
   return most;
 }
 
+const void* Decoder::panel_of(const Products& products, int index) {
+  for (int i = 0; i < products.count; ++i) {
+    const PackedMatrix& matrix = products.product[i].matrix->view;
+    if (index < num_panels(matrix)) return panels_of(matrix, index, 1).values;
+    index -= num_panels(matrix);
+  }
+  return nullptr;
+}
+
 void Decoder::multiply(const Products& products, int item) {
-  const int grab = panels_per_item(products);
-  int first = item * grab, last = std::min(total_panels(products), first + grab);
-  for (int i = 0; i < products.count && last > 0; ++i) {
+  const int grab = panels_per_item(products), stop = std::min(total_panels(products), (item + 1) * grab);
+  int first = item * grab, before = 0;  // panels of the matrices before
+  for (int i = 0; i < products.count && first < stop; ++i) {
     const Product& product = products.product[i];
-    const PackedMatrix& matrix = product.matrix->view;
-    const int panels = num_panels(matrix), from = std::max(0, first), to = std::min(panels, last);
-    if (from < to) {
-      multiply_panels(matrix, *products.inputs, products.num_rows, from, to, product.out, product.stride);
+    PackedMatrix matrix = product.matrix->view;
+    const int after = before + num_panels(matrix), last = std::min(after, stop);
+    if (first < last) {
+      matrix.next_panel = panel_of(products, last < stop ? last : first_panel_of_next(item, grab));
+      multiply_panels(matrix, *products.inputs, products.num_rows, first - before, last - before, product.out, product.stride);
+      first = last;
     }
-    first -= panels;
-    last -= panels;
+    before = after;
   }
 }
 
@@ -84,8 +94,13 @@ void Decoder::activate(int index, int item, int thread) {
   const int width = std::min(wide, shape_.intermediate_size - first), panels = (width + kPanel - 1) / kPanel;
   float* gate = floats(gate_scratch_[size_t(thread)]);
   float* up = gate + int64_t(rows) * width;
-  multiply_panels(panels_of(layer.gate.view, first / kPanel, panels), hidden_inputs_, rows, 0, panels, gate, width);
-  multiply_panels(panels_of(layer.up.view, first / kPanel, panels), hidden_inputs_, rows, 0, panels, up, width);
+  PackedMatrix gate_panels = panels_of(layer.gate.view, first / kPanel, panels);
+  PackedMatrix up_panels = panels_of(layer.up.view, first / kPanel, panels);
+  gate_panels.next_panel = up_panels.values;
+  const int next = first_panel_of_next(item, wide / kPanel);
+  if (next < num_panels(layer.gate.view)) up_panels.next_panel = panels_of(layer.gate.view, next, 1).values;
+  multiply_panels(gate_panels, hidden_inputs_, rows, 0, panels, gate, width);
+  multiply_panels(up_panels, hidden_inputs_, rows, 0, panels, up, width);
   for (int row = 0; row < rows; row += kRowGroup) {
     const int count = std::min(kRowGroup, rows - row);
     float* active = gate + int64_t(row) * width;

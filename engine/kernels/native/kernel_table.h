@@ -53,6 +53,8 @@ struct PackedMatrix {
   int num_outputs = 0;
   int num_inputs = 0;
   const void* values = nullptr;
+  // The panel, of whatever matrix, that this core most likely multiplies after the last one of a call; null: the one behind.
+  const void* next_panel = nullptr;
 };
 
 static inline int num_panels(const PackedMatrix& w) { return (w.num_outputs + kPanel - 1) / kPanel; }

@@ -140,17 +140,17 @@ inline void amx_rows(const OpenPanel<F>& panel, const QuantizedRows& x, int64_t 
 // Asks for a line long before it is written. Worth its instructions only where many rows share a panel.
 inline void ask_to_write(float* at) { __builtin_prefetch(at, 1); }
 
-// The stretch of the next panel that begins at the same block.
+// The stretch of a panel that begins at this block.
 template <Format F>
-inline WeightsAhead weights_ahead(const PackedMatrix& w, int panel, int64_t first_block, int64_t count) {
-  const int64_t bytes = count * panel_bytes(F, num_blocks(w)) / num_blocks(w), steps = count * num_scales(F);
-  const uint8_t* start = static_cast<const uint8_t*>(w.values) + (panel + 1) * panel_bytes(F, num_blocks(w));
-  const int64_t skipped = first_block * panel_bytes(F, num_blocks(w)) / num_blocks(w);
-  return {reinterpret_cast<const char*>(start + skipped), int((bytes + 64 * steps - 1) / (64 * steps))};
+inline WeightsAhead weights_ahead(const void* panel, const PackedMatrix& w, int64_t first_block, int64_t count) {
+  const int64_t bytes = panel_bytes(F, num_blocks(w)), steps = count * num_scales(F);
+  const int64_t skipped = bytes * first_block / num_blocks(w), stretch = bytes * count / num_blocks(w);
+  return {static_cast<const char*>(panel) + skipped, int((stretch + 64 * steps - 1) / (64 * steps))};
 }
 
 template <Format F>
-void amx_panel(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int panel, float* y, int64_t stride) {
+void amx_panel(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int panel, const void* next, float* y,
+               int64_t stride) {
   const int64_t blocks = num_blocks(w);
   const int rest = w.num_outputs - panel * kPanel;
   const __mmask16 mask = rest >= kPanel ? 0xffff : __mmask16((1u << rest) - 1);
@@ -162,7 +162,7 @@ void amx_panel(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int 
       const int64_t first_block = row / kRowGroup * blocks + first;
       float* out = y + row * stride + panel * kPanel;
       const int rows = num_rows - row < kRowGroup ? num_rows - row : kRowGroup;
-      const WeightsAhead ahead = row == 0 ? weights_ahead<F>(w, panel, first, count) : WeightsAhead{};
+      const WeightsAhead ahead = row == 0 ? weights_ahead<F>(next, w, first, count) : WeightsAhead{};
       for (int r = 0; num_rows > kManyRows && r < rows; ++r) ask_to_write(out + r * stride);
       if (rows > kRowGroup / 2) {
         amx_rows<F, kRowGroup>(open, x, first_block, count, rows, ahead, mask, first == 0, out, stride);
@@ -181,7 +181,10 @@ void quantized_panels(const PackedMatrix& w, const QuantizedRows& x, int num_row
     return;
   }
   const TileScope tiles(kStepTiles<F>);
-  for (int panel = first; panel < last; ++panel) amx_panel<F>(w, x, num_rows, panel, y, stride);
+  for (int panel = first; panel < last; ++panel) {
+    const void* next = panel + 1 == last && w.next_panel ? w.next_panel : block_of<F>(w, panel + 1, 0).header;
+    amx_panel<F>(w, x, num_rows, panel, next, y, stride);
+  }
 }
 
 }  // namespace
