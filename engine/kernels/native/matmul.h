@@ -26,7 +26,7 @@ constexpr auto matmul_tiled =
 template <Format F>
 void quantized_panels(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int first, int last, float* y,
                       int64_t stride) {
-  for (int panel = first; panel < last; ++panel) vnni_panel<F>(w, x, num_rows, panel, y, stride);
+  vnni_panels<F>(w, x, num_rows, first, last, y, stride);
 }
 #endif
 

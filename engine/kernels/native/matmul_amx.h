@@ -176,14 +176,10 @@ void amx_panel(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int 
 template <Format F>
 void quantized_panels(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int first, int last, float* y,
                       int64_t stride) {
-  if (num_rows <= kFewRows) {
-    for (int panel = first; panel < last; ++panel) vnni_panel<F>(w, x, num_rows, panel, y, stride);
-    return;
-  }
+  if (num_rows <= kFewRows) return vnni_panels<F>(w, x, num_rows, first, last, y, stride);
   const TileScope tiles(kStepTiles<F>);
   for (int panel = first; panel < last; ++panel) {
-    const void* next = panel + 1 == last && w.next_panel ? w.next_panel : block_of<F>(w, panel + 1, 0).header;
-    amx_panel<F>(w, x, num_rows, panel, next, y, stride);
+    amx_panel<F>(w, x, num_rows, panel, panel_after<F>(w, panel, last), y, stride);
   }
 }
 

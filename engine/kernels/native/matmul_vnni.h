@@ -29,22 +29,32 @@ inline void add_scaled(const __m512i (&dot)[ROWS], __m512 scale, const float* sc
   }
 }
 
+// The panel that is multiplied after one of a call's.
+template <Format F>
+inline const uint8_t* panel_after(const PackedMatrix& w, int panel, int last) {
+  if (panel + 1 == last && w.next_panel) return static_cast<const uint8_t*>(w.next_panel);
+  return block_of<F>(w, panel + 1, 0).header;
+}
+
 // Rows first_row..first_row+ROWS-1, all of one group, times one panel. All rows advance together: eight independent
-// chains hide the latency of a dot product.
+// chains hide the latency of a dot product. next: the panel after this one, to be asked for in time, or null.
 template <Format F, int ROWS>
-inline void vnni_tile(const PackedMatrix& w, const QuantizedRows& x, int64_t first_row, int panel, float* y,
-                      int64_t stride) {
+inline void vnni_tile(const PackedMatrix& w, const QuantizedRows& x, int64_t first_row, int panel, const uint8_t* next,
+                      float* y, int64_t stride) {
   const int64_t blocks = num_blocks(w), place = first_row % kRowGroup;
   int64_t group_block = first_row / kRowGroup * blocks;
+  const uint8_t* end = block_of<F>(w, panel + 1, 0).header;
   __m512 total[ROWS];
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r) total[r] = _mm512_setzero_ps();
   for (int64_t b = 0; b < blocks; ++b, ++group_block) {
     const BlockView block = block_of<F>(w, panel, b);
-    if constexpr (ROWS < 4) {
+    if (next) {
       // Few rows wait for memory: ask for the stream early, a line for each line read.
+      const uint8_t* ahead = block.values + kPrefetchBytes;
+      if (ahead >= end) ahead = next + (ahead - end);
       for (int line = 0; line < kHeaderBytes + block_value_bytes(F); line += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(block.values + kPrefetchBytes + line), _MM_HINT_T0);
+        _mm_prefetch(reinterpret_cast<const char*>(ahead + line), _MM_HINT_T0);
       }
     }
     const int64_t at = group_block * kRowGroup + place;
@@ -97,12 +107,22 @@ inline void vnni_tile(const PackedMatrix& w, const QuantizedRows& x, int64_t fir
 
 // Eight rows at a time, then four, two and one: fewer shapes to compile; the panel is in the cache by then.
 template <Format F>
-void vnni_panel(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int panel, float* y, int64_t stride) {
+void vnni_panel(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int panel, const uint8_t* next, float* y,
+                int64_t stride) {
+  auto multiply = [&]<int ROWS>(int row) { vnni_tile<F, ROWS>(w, x, row, panel, row ? nullptr : next, y, stride); };
   int row = 0;
-  for (; row + 8 <= num_rows; row += 8) vnni_tile<F, 8>(w, x, row, panel, y, stride);
-  if (num_rows - row >= 4) vnni_tile<F, 4>(w, x, row, panel, y, stride), row += 4;
-  if (num_rows - row >= 2) vnni_tile<F, 2>(w, x, row, panel, y, stride), row += 2;
-  if (num_rows - row >= 1) vnni_tile<F, 1>(w, x, row, panel, y, stride);
+  for (; row + 8 <= num_rows; row += 8) multiply.template operator()<8>(row);
+  if (num_rows - row >= 4) multiply.template operator()<4>(row), row += 4;
+  if (num_rows - row >= 2) multiply.template operator()<2>(row), row += 2;
+  if (num_rows - row >= 1) multiply.template operator()<1>(row);
+}
+
+template <Format F>
+void vnni_panels(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int first, int last, float* y,
+                 int64_t stride) {
+  for (int panel = first; panel < last; ++panel) {
+    vnni_panel<F>(w, x, num_rows, panel, panel_after<F>(w, panel, last), y, stride);
+  }
 }
 
 }  // namespace
