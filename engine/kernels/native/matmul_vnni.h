@@ -5,7 +5,7 @@
 namespace pellucid {
 namespace {
 
-constexpr int kPrefetchBytes = 2560;  // ahead of what is read
+constexpr int kPrefetchBytes = 4800;  // ahead of what is read
 
 // Four inputs of 16 outputs times four inputs of ROWS rows, added to dot; x are the rows' first inputs.
 template <Format F, int QUAD, int ROWS>
