@@ -13,7 +13,6 @@ namespace pellucid {
 namespace {
 
 constexpr int kFewRows = 10;     // up to here dot products of single rows are faster: 10.8 against 11.3 ms a step of 10
-constexpr int kManyRows = 64;    // from here on lines to write to are asked for ahead
 constexpr int kOpenBlocks = 64;  // blocks opened at a time
 
 // Accumulators 0 and 1, activations 4, weights 6: a step is a block, or half of one where each half has a scale.
@@ -88,14 +87,22 @@ inline void add_step(const int32_t* dots, const OpenPanel<F>& panel, int64_t ste
   }
 }
 
-// Weights that are opened next, asked for a few lines at a time between steps: all at once they would fill the buffers for
+// Memory that is wanted soon, asked for a few lines at a time between steps: all at once they would fill the buffers for
 // lines on their way, and tile loads would wait for them.
-struct WeightsAhead {
-  const char* next = nullptr;
+struct MemoryAhead {
+  const char* weights = nullptr;  // that are opened next
   int lines_a_step = 0;
+  float* out = nullptr;  // of the next row that is written
+  int64_t stride = 0;
+  int num_rows = 0;
 
   void ask() {
-    for (int line = 0; line < lines_a_step; ++line, next += 64) _mm_prefetch(next, _MM_HINT_T0);
+    for (int line = 0; line < lines_a_step; ++line, weights += 64) _mm_prefetch(weights, _MM_HINT_T0);
+    if (num_rows > 0) {
+      __builtin_prefetch(out, 1);
+      out += stride;
+      --num_rows;
+    }
   }
 };
 
@@ -103,7 +110,7 @@ struct WeightsAhead {
 // total holds the sums of the blocks before. A step's tile product runs while the one before is added.
 template <Format F, int ROWS>
 inline void amx_tile(const OpenPanel<F>& panel, const QuantizedRows& x, int64_t first_block, int64_t count,
-                     WeightsAhead ahead, __m512 (&total)[ROWS]) {
+                     MemoryAhead ahead, __m512 (&total)[ROWS]) {
   alignas(64) int32_t dots[2][kRowGroup * kPanel];
   const int8_t* values = x.values + first_block * kGroupBlockBytes;
   const float* scales = x.scales + first_block * kRowGroup;
@@ -124,7 +131,7 @@ inline void amx_tile(const OpenPanel<F>& panel, const QuantizedRows& x, int64_t 
 // At most ROWS rows times an open stretch; out holds their sums of the stretches before, where it isn't the first.
 template <Format F, int ROWS>
 inline void amx_rows(const OpenPanel<F>& panel, const QuantizedRows& x, int64_t first_block, int64_t count,
-                     int num_rows, WeightsAhead ahead, __mmask16 mask, bool is_first, float* out, int64_t stride) {
+                     int num_rows, MemoryAhead ahead, __mmask16 mask, bool is_first, float* out, int64_t stride) {
   __m512 total[ROWS];
 #pragma GCC unroll 16
   for (int r = 0; r < ROWS; ++r) {
@@ -137,15 +144,17 @@ inline void amx_rows(const OpenPanel<F>& panel, const QuantizedRows& x, int64_t 
   }
 }
 
-// Asks for a line long before it is written. Worth its instructions only where many rows share a panel.
-inline void ask_to_write(float* at) { __builtin_prefetch(at, 1); }
-
-// The stretch of a panel that begins at this block.
+// Where the blocks of a panel begin from first_block on.
 template <Format F>
-inline WeightsAhead weights_ahead(const void* panel, const PackedMatrix& w, int64_t first_block, int64_t count) {
-  const int64_t bytes = panel_bytes(F, num_blocks(w)), steps = count * num_scales(F);
-  const int64_t skipped = bytes * first_block / num_blocks(w), stretch = bytes * count / num_blocks(w);
-  return {static_cast<const char*>(panel) + skipped, int((stretch + 64 * steps - 1) / (64 * steps))};
+inline const char* stretch_of(const void* panel, const PackedMatrix& w, int64_t first_block) {
+  return static_cast<const char*>(panel) + panel_bytes(F, num_blocks(w)) * first_block / num_blocks(w);
+}
+
+// Lines of weights for a step.
+template <Format F>
+inline int lines_a_step(const PackedMatrix& w) {
+  const int64_t steps = int64_t(num_blocks(w)) * num_scales(F);
+  return int((panel_bytes(F, num_blocks(w)) + 64 * steps - 1) / (64 * steps));
 }
 
 template <Format F>
@@ -162,8 +171,8 @@ void amx_panel(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int 
       const int64_t first_block = row / kRowGroup * blocks + first;
       float* out = y + row * stride + panel * kPanel;
       const int rows = num_rows - row < kRowGroup ? num_rows - row : kRowGroup;
-      const WeightsAhead ahead = row == 0 ? weights_ahead<F>(next, w, first, count) : WeightsAhead{};
-      for (int r = 0; num_rows > kManyRows && r < rows; ++r) ask_to_write(out + r * stride);
+      MemoryAhead ahead{nullptr, 0, out, stride, rows};
+      if (row == 0) ahead.weights = stretch_of<F>(next, w, first), ahead.lines_a_step = lines_a_step<F>(w);
       if (rows > kRowGroup / 2) {
         amx_rows<F, kRowGroup>(open, x, first_block, count, rows, ahead, mask, first == 0, out, stride);
       } else {
