@@ -87,10 +87,11 @@ inline __m256 offsets_of(const BlockView& block, int outputs) {
   return _mm256_mul_ps(offsets, eight_bytes(block.small_scales + kPanel + 8 * outputs, false));
 }
 
-// Rows row..row+ROWS-1 of one group times half a panel: eight outputs.
+// Rows row..row+ROWS-1 of one group times half a panel: eight outputs. next: the panel after this one, to be asked for in
+// time, or null.
 template <Format F, int ROWS>
 inline void quantized_tile(const PackedMatrix& w, const QuantizedRows& x, int row, int panel, int outputs,
-                           float* lanes) {
+                           const uint8_t* next, float* lanes) {
   const int64_t blocks = num_blocks(w), place = row % kRowGroup;
   int64_t group_block = row / kRowGroup * blocks;
   __m256 total[ROWS];
@@ -98,6 +99,7 @@ inline void quantized_tile(const PackedMatrix& w, const QuantizedRows& x, int ro
   for (int r = 0; r < ROWS; ++r) total[r] = _mm256_setzero_ps();
   for (int64_t b = 0; b < blocks; ++b, ++group_block) {
     const BlockView block = block_of<F>(w, panel, b);
+    if (next) ask_for_block<F>(block, block_of<F>(w, panel + 1, 0).header, next);
     const int64_t at = group_block * kRowGroup + place;
     if constexpr (bias_of(F) == 0) {
       const __m256 offset = offsets_of<F>(block, outputs);
@@ -137,15 +139,17 @@ void quantized_panels(const PackedMatrix& w, const QuantizedRows& x, int num_row
                       int64_t stride) {
   constexpr int kRows = F == Format::kUint8 ? 2 : 4;
   for (int panel = first; panel < last; ++panel) {
+    const uint8_t* next = panel_after<F>(w, panel, last);
     const int rest = w.num_outputs - panel * kPanel, width = rest < kPanel ? rest : kPanel;
     for (int row = 0; row < num_rows;) {
       const int count = num_rows - row >= kRows ? kRows : 1;
       float lanes[kRows * kPanel];
       for (int outputs = 0; outputs < 2; ++outputs) {
+        const uint8_t* ahead = row == 0 && outputs == 0 ? next : nullptr;
         if (count == kRows) {
-          quantized_tile<F, kRows>(w, x, row, panel, outputs, lanes);
+          quantized_tile<F, kRows>(w, x, row, panel, outputs, ahead, lanes);
         } else {
-          quantized_tile<F, 1>(w, x, row, panel, outputs, lanes);
+          quantized_tile<F, 1>(w, x, row, panel, outputs, ahead, lanes);
         }
       }
       for (int r = 0; r < count; ++r, ++row) {

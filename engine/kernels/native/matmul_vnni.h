@@ -5,8 +5,6 @@
 namespace pellucid {
 namespace {
 
-constexpr int kPrefetchBytes = 4800;  // ahead of what is read
-
 // Four inputs of 16 outputs times four inputs of ROWS rows, added to dot; x are the rows' first inputs.
 template <Format F, int QUAD, int ROWS>
 inline void add_quad(const uint8_t* weights, const int8_t* x, __m512i (&dot)[ROWS]) {
@@ -29,13 +27,6 @@ inline void add_scaled(const __m512i (&dot)[ROWS], __m512 scale, const float* sc
   }
 }
 
-// The panel that is multiplied after one of a call's.
-template <Format F>
-inline const uint8_t* panel_after(const PackedMatrix& w, int panel, int last) {
-  if (panel + 1 == last && w.next_panel) return static_cast<const uint8_t*>(w.next_panel);
-  return block_of<F>(w, panel + 1, 0).header;
-}
-
 // Rows first_row..first_row+ROWS-1, all of one group, times one panel. All rows advance together: eight independent
 // chains hide the latency of a dot product. next: the panel after this one, to be asked for in time, or null.
 template <Format F, int ROWS>
@@ -49,14 +40,7 @@ inline void vnni_tile(const PackedMatrix& w, const QuantizedRows& x, int64_t fir
   for (int r = 0; r < ROWS; ++r) total[r] = _mm512_setzero_ps();
   for (int64_t b = 0; b < blocks; ++b, ++group_block) {
     const BlockView block = block_of<F>(w, panel, b);
-    if (next) {
-      // Few rows wait for memory: ask for the stream early, a line for each line read.
-      const uint8_t* ahead = block.values + kPrefetchBytes;
-      if (ahead >= end) ahead = next + (ahead - end);
-      for (int line = 0; line < kHeaderBytes + block_value_bytes(F); line += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(ahead + line), _MM_HINT_T0);
-      }
-    }
+    if (next) ask_for_block<F>(block, end, next);
     const int64_t at = group_block * kRowGroup + place;
     const int8_t* values = x.values + at * kBlock;
     __m512i dot[ROWS];

@@ -65,6 +65,23 @@ inline BlockView block_of(const PackedMatrix& w, int panel, int64_t block) {
   return {start + place.header, start + place.small_scales, start + place.values};
 }
 
+// The panel that is multiplied after one of a call's.
+template <Format F>
+inline const uint8_t* panel_after(const PackedMatrix& w, int panel, int last) {
+  if (panel + 1 == last && w.next_panel) return static_cast<const uint8_t*>(w.next_panel);
+  return block_of<F>(w, panel + 1, 0).header;
+}
+
+// Few rows wait for memory: asks for a stream of panels early, a line for each that is read. The block lies in the panel
+// that ends at `end`, and `next` is read after it.
+template <Format F>
+inline void ask_for_block(const BlockView& block, const uint8_t* end, const uint8_t* next) {
+  constexpr int kBytesAhead = 4800;
+  const uint8_t* ahead = block.values + kBytesAhead;
+  if (ahead >= end) ahead = next + (ahead - end);
+  for (int line = 0; line < kHeaderBytes + block_value_bytes(F); line += 64) __builtin_prefetch(ahead + line);
+}
+
 // The integer of one output's input 0..31.
 template <Format F>
 inline int integer_of(const BlockView& block, int output, int input) {
