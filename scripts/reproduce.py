@@ -151,6 +151,12 @@ def render_overhead(record: Record) -> str:
         f"| processor time of the engine, µs a token | {engine['on']} | {engine['off']} | |",
         f"| both | | | {interval(record['cpu_per_token_ratio'])} |",
     ]
+    added = record["added_us_per_token"]
+    share = added["share"]
+    lines += [
+        f"| added by instruments, µs a token | service {added['service']}, viewer {added['viewer']}, events in the "
+        f"engine {added['engine_events']} | | {share['mean']:.2%} ({share['low']:.2%} to {share['high']:.2%}) of all |",
+    ]
     return "\n".join([*lines, "", conditions]) + "\n"
 
 

@@ -9,6 +9,12 @@ Two processes of the same program differ by a percent or two for as long as they
 lie. So both are started anew for each of several blocks, the other one first in every second, and the interval is over
 blocks: more pairs of the same two processes would only repeat their difference. `--control` compares two servers
 without instruments, which shows what the method itself says of no difference.
+
+A rate moves with everything that the machine does. So the processor time that instruments add is added up as well, each
+part where it can be told from the rest: the service's, which computes nothing else of weight, and the viewer's over the
+blocks; the engine's own, that of saying events and packing them, step by step in this process. While an engine keeps
+every core busy, the share that is added is the share of the rate that is lost, but for what each takes out of the
+other's caches.
 """
 
 import argparse
@@ -40,7 +46,7 @@ from loadtest.machine import fingerprint
 from loadtest.process_usage import cpu_s
 from loadtest.prompts import PromptSource
 from scripts.serving.arms import PellucidArm
-from scripts.serving.recorder_cost import recorder_us_per_step
+from scripts.serving.recorder_cost import events_us_per_step, recorder_us_per_step
 from scripts.serving.workloads import Workload
 
 TEXT_CHARACTERS = 2_000_000
@@ -68,6 +74,7 @@ class Burst:
     Attributes:
         tokens_per_s: output tokens over the time from the first request to the last end.
         service_s, engine_s: processor seconds of the arm's two processes per output token.
+        viewer_s: those of the viewer; 0 where nobody watches.
         other_share: processor time of the other arm's processes, as a share of one core's over the burst.
         texts: the outputs.
     """
@@ -75,6 +82,7 @@ class Burst:
     tokens_per_s: float
     service_s: float
     engine_s: float
+    viewer_s: float
     other_share: float
     texts: tuple[str, ...]
 
@@ -124,11 +132,15 @@ class Comparison:
         workload: what a burst asks for; its first concurrency counts.
         prompts: where the prompts come from.
         is_watched: whether the first is scraped.
+
+    Attributes:
+        viewer: process that reads the first one's live feed; 0 for none.
     """
 
     def __init__(
         self, on: PellucidArm, off: PellucidArm, workload: Workload, prompts: PromptSource, *, is_watched: bool
     ) -> None:
+        self.viewer = 0
         self._arms = {"on": on, "off": off}
         self._workload = workload
         self._prompts = prompts
@@ -144,6 +156,8 @@ class Comparison:
     def _burst(self, name: str, prompts: list[list[int]]) -> Burst:
         arm, other = self._arms[name], self._arms["off" if name == "on" else "on"]
         shape = LoopShape(self._workload.concurrencies[0], num_requests=self._workload.num_requests)
+        viewer = self.viewer if name == "on" else 0
+        viewer_before = cpu_s(viewer) if viewer else 0.0
         before, other_before, began = _spent(arm), sum(_spent(other)), time.perf_counter()
         if name == "on" and self._is_watched:
             with self.scraper.during():
@@ -151,6 +165,7 @@ class Comparison:
         else:
             run = arm.run_loop(shape, prompts, self._workload)
         after, other_after, ended = _spent(arm), sum(_spent(other)), time.perf_counter()
+        viewer_s = cpu_s(viewer) - viewer_before if viewer else 0.0
         num_tokens = sum(record.num_tokens for record in run.records)
         texts = {tuple(record.prompt): record.text for record in run.records}
         service_s, engine_s = ((b - a) / num_tokens for a, b in zip(before, after, strict=True))
@@ -158,6 +173,7 @@ class Comparison:
             num_tokens / (run.closed - run.opened),
             service_s,
             engine_s,
+            viewer_s / num_tokens,
             (other_after - other_before) / (ended - began),
             tuple(texts[tuple(prompt)] for prompt in prompts),
         )
@@ -206,7 +222,7 @@ def main(arguments: Sequence[str]) -> int:
         "scrapes": num_scrapes,
         "control": args.control,
         "pairs": sum(map(len, blocks)),
-        **_figures(blocks),
+        **_figures(blocks, events_us_per_step(args.streams) / args.streams),
         "recorder_us_per_step": round(recorder_us_per_step(args.streams), 1),
     }
     _print(record, console)
@@ -221,6 +237,7 @@ def _block(comparison: "Comparison", on: PellucidArm, args: argparse.Namespace) 
     """Return the pairs of one block, after a few that don't count."""
     viewers = 0 if args.control else args.viewers
     viewer = subprocess.Popen([sys.executable, "-c", VIEWER, on.address, str(viewers)])
+    comparison.viewer = viewer.pid if viewers else 0
     pairs: list[dict[str, Burst]] = []
     try:
         orders = itertools.cycle((("on", "off"), ("off", "on")))
@@ -242,7 +259,7 @@ def _spent(arm: PellucidArm) -> tuple[float, float]:
     return cpu_s(service), cpu_s(engine)
 
 
-def _figures(blocks: Sequence[list[dict[str, Burst]]]) -> dict[str, Any]:
+def _figures(blocks: Sequence[list[dict[str, Burst]]], events_us: float) -> dict[str, Any]:
     pairs = [pair for block in blocks for pair in block]
     figures: dict[str, Any] = {
         "block_ratios": [round(_block_ratio(block, _rate_ratio), 4) for block in blocks],
@@ -252,6 +269,7 @@ def _figures(blocks: Sequence[list[dict[str, Burst]]]) -> dict[str, Any]:
         spent = {arm: [getattr(pair[arm], f"{name}_s") for pair in pairs] for arm in ("on", "off")}
         figures[f"{name}_us_per_token"] = {arm: round(1e6 * statistics.median(spent[arm]), 1) for arm in spent}
     figures["cpu_per_token_ratio"] = _ratio(blocks, _cpu_ratio)
+    figures["added_us_per_token"] = _added(blocks, events_us)
     for arm in ("on", "off"):
         figures[f"{arm}_tokens_per_s"] = round(statistics.median(pair[arm].tokens_per_s for pair in pairs), 1)
     figures["resting_share"] = {
@@ -270,21 +288,47 @@ def _cpu_ratio(pair: dict[str, Burst]) -> float:
     return (on.service_s + on.engine_s) / (off.service_s + off.engine_s)
 
 
+def _added(blocks: Sequence[list[dict[str, Burst]]], events_us: float) -> dict[str, Any]:
+    """Return what instruments add to the processor time of a token, part by part, and as a share of it without them."""
+
+    def middle(block: list[dict[str, Burst]], us: Callable[[dict[str, Burst]], float]) -> float:
+        return statistics.median(map(us, block))
+
+    service = [middle(block, lambda pair: 1e6 * (pair["on"].service_s - pair["off"].service_s)) for block in blocks]
+    viewer = [statistics.mean(1e6 * pair["on"].viewer_s for pair in block) for block in blocks]
+    without = statistics.mean(
+        middle(block, lambda pair: 1e6 * (pair["off"].service_s + pair["off"].engine_s)) for block in blocks
+    )
+    mean, low, high = _interval([each + beside + events_us for each, beside in zip(service, viewer, strict=True)])
+    return {
+        "service": round(statistics.mean(service), 1),
+        "viewer": round(statistics.mean(viewer), 1),
+        "engine_events": round(events_us, 2),
+        "share": {"mean": round(mean / without, 5), "low": round(low / without, 5), "high": round(high / without, 5)},
+    }
+
+
 def _block_ratio(block: list[dict[str, Burst]], ratio: Callable[[dict[str, Burst]], float]) -> float:
     return statistics.median(map(ratio, block))
 
 
 def _ratio(blocks: Sequence[list[dict[str, Burst]]], ratio: Callable[[dict[str, Burst]], float]) -> dict[str, float]:
-    """Return the geometric mean over blocks of their medians and its 95 % interval by bootstrap over blocks, seeded."""
-    draw, logs = random.Random(0), [math.log(_block_ratio(block, ratio)) for block in blocks]
-    means = sorted(statistics.mean(draw.choices(logs, k=len(logs))) for _ in range(RESAMPLES))
-    low, high = means[round(0.025 * RESAMPLES)], means[round(0.975 * RESAMPLES) - 1]
-    found = {"mean": statistics.mean(logs), "low": low, "high": high}
-    return {name: round(math.exp(value), 4) for name, value in found.items()}
+    """Return the geometric mean over blocks of their medians and its 95 % interval."""
+    found = _interval([math.log(_block_ratio(block, ratio)) for block in blocks])
+    return {name: round(math.exp(value), 4) for name, value in zip(("mean", "low", "high"), found, strict=True)}
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean of one value a block and the ends of its 95 % interval by bootstrap over blocks, seeded."""
+    draw = random.Random(0)
+    means = sorted(statistics.mean(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    return statistics.mean(values), means[round(0.025 * RESAMPLES)], means[round(0.975 * RESAMPLES) - 1]
 
 
 def _print(record: dict[str, Any], console: Console) -> None:
     service, engine, rest = record["service_us_per_token"], record["engine_us_per_token"], record["resting_share"]
+    added = record["added_us_per_token"]
+    share = added["share"]
     console.print(
         f"{record['pairs']} pairs of bursts at {record['streams']} streams in {len(record['block_ratios'])} blocks, "
         f"outputs equal\n"
@@ -293,6 +337,9 @@ def _print(record: dict[str, Any], console: Console) -> None:
         f"processor time a token, on / off   {_shown(record['cpu_per_token_ratio'])}\n"
         f"service, us a token, on / off      {service['on']} / {service['off']}\n"
         f"engine, us a token, on / off       {engine['on']} / {engine['off']}\n"
+        f"added, us a token                  service {added['service']}, viewer {added['viewer']}, engine's events "
+        f"{added['engine_events']}: {share['mean']:.2%} of all (95 % interval {share['low']:.2%} to "
+        f"{share['high']:.2%})\n"
         f"recorder, us a step                {record['recorder_us_per_step']}\n"
         f"cores that the resting server uses {rest['on']} / {rest['off']}",
         highlight=False,

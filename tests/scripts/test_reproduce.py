@@ -56,3 +56,22 @@ def test_quality_table_of_int8_says_whose_weights_are_exact() -> None:
     assert "| m.gguf as int8 | Ours |" in table
     assert "| m8.gguf | Theirs |" in table
     assert "from float32 on the weights of m.gguf, 4096 tokens" in table
+
+
+def test_overhead_table_shows_rates_and_what_was_added() -> None:
+    ratio = {"mean": 0.9927, "low": 0.9777, "high": 1.0082}
+    record = {
+        "model": "m.gguf", "machine": {"cpu": "a CPU", "cores": 2, "commit": "abc"}, "streams": 8, "prompt_tokens": 128,
+        "new_tokens": 64, "viewers": 1, "scrapes": 9, "pairs": 12, "block_ratios": [0.99, 1.01],
+        "throughput_ratio": ratio, "cpu_per_token_ratio": ratio, "on_tokens_per_s": 352.6, "off_tokens_per_s": 358.2,
+        "service_us_per_token": {"on": 151.8, "off": 123.4}, "engine_us_per_token": {"on": 5279.4, "off": 5255.7},
+        "added_us_per_token": {"service": 28.1, "viewer": 1.4, "engine_events": 2.31,
+                               "share": {"mean": 0.0059, "low": 0.0055, "high": 0.0063}},
+        "resting_share": {"on": 0.005, "off": 0.004}, "recorder_us_per_step": 29.7,
+    }  # fmt: skip
+    lines = RENDERERS["instruments_overhead"](record).splitlines()
+    assert lines[2] == "| output tokens/s | 352.6 | 358.2 | 0.9927 (0.9777 to 1.0082) |"
+    assert lines[6] == (
+        "| added by instruments, µs a token | service 28.1, viewer 1.4, events in the engine 2.31 | | "
+        "0.59% (0.55% to 0.63%) of all |"
+    )

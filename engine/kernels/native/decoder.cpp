@@ -9,7 +9,7 @@ namespace pellucid {
 namespace {
 
 // (query, head) pairs that share one pass over the keys: 8 or, in a tile, 5 queries of 3 heads.
-constexpr int kAttentionRows = 24, kTiledAttentionRows = 16;
+constexpr int kAttentionRows = 24, kTiledAttentionRows = 48;
 
 AlignedMemory float_rows(int64_t rows, int64_t width, MemoryArena* arena) {
   return AlignedMemory(size_t(rows * width) * sizeof(float), arena);
