@@ -153,10 +153,9 @@ def render_overhead(record: Record) -> str:
     ]
     added = record["added_us_per_token"]
     share = added["share"]
-    lines += [
-        f"| added by instruments, µs a token | service {added['service']}, viewer {added['viewer']}, events in the "
-        f"engine {added['engine_events']} | | {share['mean']:.2%} ({share['low']:.2%} to {share['high']:.2%}) of all |",
-    ]
+    parts = f"service {added['service']}, viewer {added['viewer']}, events in the engine {added['engine_events']}"
+    of_all = f"{share['mean']:.2%} ({share['low']:.2%} to {share['high']:.2%}) of all"
+    lines.append(f"| added by instruments, µs a token | {parts} | | {of_all} |")
     return "\n".join([*lines, "", conditions]) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What events take in one decode step, in this process, on what it has in its caches: to say them, and to record them."""
+"""What the events of one decode step take, in this process and with warm caches: to say them, and to record them."""
 
 import statistics
 import time
