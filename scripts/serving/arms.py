@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 from loadtest.closed_loop import LoadRun, LoopShape, run_closed_loop
@@ -185,6 +185,13 @@ class PellucidArm(HttpArm):
 
     def ask_version(self) -> str:
         return VERSION
+
+    def start(self, workload: Workload) -> None:
+        """Also learn what computes: without kernels that were built it is torch, several times as slow."""
+        super().start(workload)
+        # 404 where the instruments are off.
+        with suppress(HTTPError), urlopen(f"{self.address}/stats", timeout=10) as response:
+            self.version = f"{VERSION}, {json.load(response)['engine']['executor']} executor"
 
 
 class LlamaCppArm(HttpArm):

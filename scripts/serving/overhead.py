@@ -200,6 +200,8 @@ def main(arguments: Sequence[str]) -> int:
         try:
             for arm in (on, off) if number % 2 == 0 else (off, on):
                 arm.start(workload)
+            if number == 0:
+                console.print(f"Pellucid {on.version}", highlight=False)
             blocks.append(_block(comparison, on, args))
         finally:
             on.stop()
@@ -214,6 +216,7 @@ def main(arguments: Sequence[str]) -> int:
     record = {
         "bench": "instruments_overhead",
         "model": str(args.model),
+        "version": on.version,
         "machine": asdict(machine),
         "streams": args.streams,
         "prompt_tokens": args.prompt_tokens,
