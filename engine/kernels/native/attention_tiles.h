@@ -1,10 +1,13 @@
 // Paged attention in tile registers, over a bfloat16 cache that lies in pairs (see kv_layout.h): queries and weights are
 // rounded to bfloat16, products of them are summed in float32.
 //
-// Sixteen rows share a tile; keys go in chunks of sixteen, in order. A row's scores and outputs come out of the same
-// sequence of tile products whatever rows it shares its tile with, and a chunk beyond its keys adds products with a weight
-// of zero, so its bits depend on nothing but itself. Zero times a value that isn't finite would not be zero: see
-// has_endless_values.
+// Sixteen rows share a tile, and two tiles the keys and values that are loaded; keys go in chunks of sixteen, in order. A
+// row's scores and outputs come out of the same sequence of tile products whatever rows are beside it, and a chunk beyond
+// its keys adds products with a weight of zero, so its bits depend on nothing but itself. Zero times a value that isn't
+// finite would not be zero: see has_endless_values.
+//
+// Loads stand together, and so do products: where somebody else uses the other half of a core, tile instructions that take
+// turns wait for each other.
 #pragma once
 #include "attention_rows.h"
 #include "kv_values.h"
@@ -17,14 +20,11 @@
 namespace pellucid {
 namespace {
 
-constexpr int kTileDims = 32;  // of queries and keys in a tile
-constexpr int kSideBySide = 4;  // tiles that accumulate: 0-3
-constexpr int kAheadChunks = 3;
+constexpr int kTileDims = 32;                // of queries and keys in a tile
+constexpr int kMostTiles = kAttentionTiles;  // of rows that are taken together
+constexpr int kAheadChunks = 4;
 // A chunk of scores or weights has a row more than a tile, so that a row's parts fall on different lines of the cache.
 constexpr int kChunkSize = (kPanel + 1) * kPanel;
-
-// The operands of scores and those of outputs have shapes of their own.
-constexpr int kQueryTile = 4, kKeyTile = 5, kWeightTile = 6, kValueTile = 7;
 
 // body<0>(), body<1>(), ...: the number of a tile register is part of its instruction.
 template <int COUNT, typename Body>
@@ -34,29 +34,32 @@ inline void repeat(const Body& body) {
   }(std::make_integer_sequence<int, COUNT>{});
 }
 
-// At most sixteen rows of a task, in its scratch.
+// The rows of a task that are taken together, in its scratch.
 struct TiledRows {
   const AttentionRows& rows;
   const Pieces& pieces;
   const KvLayout& layout;
-  int first_row, num_rows, most_keys, num_chunks;
-  float* scores;      // [chunk][17 rows][16 keys]
-  uint16_t* weights;  // [chunk][17 rows][16 keys]
-  uint16_t* queries;  // [16 rows][head_dim]
-  float* out;         // [16 rows][head_dim]
+  int first_row, num_rows, num_tiles, most_keys, num_chunks;
+  int room;           // for chunks: an even number, as they are scored and weighed in twos
+  float* scores;      // [tile][room][17 rows][16 keys]
+  uint16_t* weights;  // [tile][room][17 rows][16 keys]
+  uint16_t* queries;  // [32 rows][head_dim]
+  float* out;         // [32 rows][head_dim]
   uint16_t* last;     // [8][head_dim][2]: values of the last chunk, zero where no key is
 
   TiledRows(const AttentionRows& rows, const Pieces& pieces, int first_row, int num_rows)
       : rows(rows), pieces(pieces), layout(rows.task.layout), first_row(first_row), num_rows(num_rows),
-        most_keys(rows.num_keys(first_row + num_rows - 1)), num_chunks((most_keys + kPanel - 1) / kPanel),
-        scores(rows.scores) {
-    weights = reinterpret_cast<uint16_t*>(scores + int64_t(num_chunks) * kChunkSize);
-    queries = weights + int64_t(num_chunks) * kChunkSize;
-    out = reinterpret_cast<float*>(queries + kPanel * layout.head_dim);
-    last = reinterpret_cast<uint16_t*>(out + kPanel * layout.head_dim);
+        num_tiles((num_rows + kPanel - 1) / kPanel), most_keys(rows.num_keys(first_row + num_rows - 1)),
+        num_chunks((most_keys + kPanel - 1) / kPanel), room((num_chunks + 1) / 2 * 2), scores(rows.scores) {
+    weights = reinterpret_cast<uint16_t*>(scores + int64_t(num_tiles) * room * kChunkSize);
+    queries = weights + int64_t(num_tiles) * room * kChunkSize;
+    out = reinterpret_cast<float*>(queries + kMostTiles * kPanel * layout.head_dim);
+    last = reinterpret_cast<uint16_t*>(out + kMostTiles * kPanel * layout.head_dim);
   }
 
-  bool is_last_partial() const { return most_keys % kPanel != 0; }
+  int rows_of(int tile) const { return num_rows - tile * kPanel < kPanel ? num_rows - tile * kPanel : kPanel; }
+  float* scores_of(int tile, int chunk) const { return scores + (int64_t(tile) * room + chunk) * kChunkSize; }
+  uint16_t* weights_of(int tile, int chunk) const { return weights + (int64_t(tile) * room + chunk) * kChunkSize; }
   const uint8_t* keys(int chunk) const {
     const int key = chunk * kPanel;
     return pieces.of(key / layout.block_size) + key % layout.block_size * 4;
@@ -66,6 +69,7 @@ struct TiledRows {
     return pieces.of(key / layout.block_size) + layout.values_offset() +
            int64_t(key % layout.block_size) * layout.head_dim * 2;
   }
+  bool is_last_partial() const { return most_keys % kPanel != 0; }
   const uint8_t* values(int chunk) const {
     const bool is_copied = chunk == num_chunks - 1 && is_last_partial();
     return is_copied ? reinterpret_cast<const uint8_t*>(last) : stored_values(chunk);
@@ -94,18 +98,6 @@ inline void round_queries(const TiledRows& tile) {
     for (int d = 0; d < head_dim; d += kTileDims) {
       const __m512bh halves = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(query + d + kPanel), _mm512_loadu_ps(query + d));
       _mm512_storeu_si512(tile.queries + row * head_dim + d, __m512i(halves));
-    }
-  }
-}
-
-inline void copy_last_values(const TiledRows& tile) {
-  const int head_dim = tile.layout.head_dim, count = tile.most_keys % kPanel;
-  const uint8_t* pairs = tile.stored_values(tile.num_chunks - 1);
-  for (int key = 0; key < kPanel; key += 2) {
-    const __mmask32 own = key + 1 < count ? 0xffffffff : key < count ? 0x55555555 : 0;
-    for (int d = 0; d < head_dim; d += kPanel) {
-      const int64_t at = (int64_t(key) / 2 * head_dim + d) * 2;
-      _mm512_storeu_si512(tile.last + at, _mm512_maskz_loadu_epi16(own, pairs + at * 2));
     }
   }
 }
@@ -139,42 +131,140 @@ inline LinesAhead keys_ahead(const TiledRows& tile, int chunk) {
   return {tile.keys(chunk), int64_t(tile.layout.block_size) * 4};
 }
 
-// Scores of the rows against CHUNKS chunks of keys.
-template <int CHUNKS>
-inline void score_chunks(const TiledRows& tile, int first_chunk) {
+inline void copy_last_values(const TiledRows& tile) {
+  const int head_dim = tile.layout.head_dim, count = tile.most_keys % kPanel;
+  const uint8_t* pairs = tile.stored_values(tile.num_chunks - 1);
+  for (int key = 0; key < kPanel; key += 2) {
+    const __mmask32 own = key + 1 < count ? 0xffffffff : key < count ? 0x55555555 : 0;
+    for (int d = 0; d < head_dim; d += kPanel) {
+      const int64_t at = (int64_t(key) / 2 * head_dim + d) * 2;
+      _mm512_storeu_si512(tile.last + at, _mm512_maskz_loadu_epi16(own, pairs + at * 2));
+    }
+  }
+}
+
+// Registers 4 (and 5) times 6 and 7, into accumulators 0 and 1 (2 and 3); after_product<PLACE>() comes after each.
+template <int TILES, typename Body>
+inline void multiply_columns(const Body& after_product) {
+  tile_add_half_products<0, 4, 6>();
+  after_product.template operator()<0>();
+  tile_add_half_products<1, 4, 7>();
+  after_product.template operator()<1>();
+  if constexpr (TILES == 2) {
+    tile_add_half_products<2, 5, 6>();
+    after_product.template operator()<2>();
+    tile_add_half_products<3, 5, 7>();
+    after_product.template operator()<3>();
+  }
+}
+
+// Scores of the rows against a chunk of keys and the next. After the last chunk its keys stand in for the next one's.
+template <int TILES>
+inline void score_chunks(const TiledRows& tile, int chunk) {
+  constexpr int kLines = kTileDims / 2 / TILES;
   const int head_dim = tile.layout.head_dim;
   const int64_t key_stride = int64_t(tile.layout.block_size) * 4;
-  const uint8_t* keys[CHUNKS];
-  LinesAhead ahead[CHUNKS];
-  for (int chunk = 0; chunk < CHUNKS; ++chunk) {
-    keys[chunk] = tile.keys(first_chunk + chunk);
-    ahead[chunk] = keys_ahead(tile, first_chunk + chunk + kAheadChunks);
-  }
-  repeat<CHUNKS>([&]<int CHUNK>() { tile_zero<CHUNK>(); });
+  const uint8_t* keys = tile.keys(chunk);
+  const uint8_t* next_keys = chunk + 1 < tile.num_chunks ? tile.keys(chunk + 1) : keys;
+  const LinesAhead ahead[2] = {keys_ahead(tile, chunk + kAheadChunks), keys_ahead(tile, chunk + 1 + kAheadChunks)};
+  repeat<2 * TILES>([&]<int SUM>() { tile_zero<SUM>(); });
   for (int d = 0; d < head_dim; d += kTileDims) {
-    tile_load<kQueryTile>(tile.queries + d, int64_t(head_dim) * 2);
-    repeat<CHUNKS>([&]<int CHUNK>() {
-      tile_load<kKeyTile>(keys[CHUNK] + d / 2 * key_stride, key_stride);
-      tile_add_half_products<CHUNK, kQueryTile, kKeyTile>();
-      ahead[CHUNK].ask(d / 2, kTileDims / 2);
-    });
+    tile_load<4>(tile.queries + d, int64_t(head_dim) * 2);
+    if constexpr (TILES == 2) tile_load<5>(tile.queries + kPanel * head_dim + d, int64_t(head_dim) * 2);
+    tile_load<6>(keys + d / 2 * key_stride, key_stride);
+    tile_load<7>(next_keys + d / 2 * key_stride, key_stride);
+    multiply_columns<TILES>([&]<int PLACE>() { ahead[PLACE % 2].ask(d / 2 + PLACE / 2 * kLines, kLines); });
   }
-  repeat<CHUNKS>([&]<int CHUNK>() {
-    tile_store<CHUNK>(tile.scores + int64_t(first_chunk + CHUNK) * kChunkSize, kPanel * 4);
+  repeat<TILES>([&]<int TILE>() {
+    tile_store<2 * TILE>(tile.scores_of(TILE, chunk), kPanel * 4);
+    tile_store<2 * TILE + 1>(tile.scores_of(TILE, chunk + 1), kPanel * 4);
   });
 }
 
-// 2^x for x <= 0, as exact as bfloat16 needs (3e-6 of itself); NaN stays NaN. A polynomial between -1/2 and 1/2.
+// Queries of 64 dimensions stay in registers: a tile's in 2 and 3, another's in 4 and 5.
+constexpr int kHeldDims = 2 * kTileDims;
+
+inline void hold_queries(const TiledRows& tile) {
+  tile_load<2>(tile.queries, kHeldDims * 2);
+  tile_load<3>(tile.queries + kTileDims, kHeldDims * 2);
+}
+
+// The same scores of one tile of rows, whose queries are held.
+inline void score_held(const TiledRows& tile, int chunk) {
+  const int64_t key_stride = int64_t(tile.layout.block_size) * 4, half = kTileDims / 2 * key_stride;
+  const uint8_t* keys = tile.keys(chunk);
+  const uint8_t* next_keys = chunk + 1 < tile.num_chunks ? tile.keys(chunk + 1) : keys;
+  const LinesAhead ahead = keys_ahead(tile, chunk + kAheadChunks), next = keys_ahead(tile, chunk + 1 + kAheadChunks);
+  tile_zero<0>();
+  tile_zero<1>();
+  tile_load<4>(keys, key_stride);
+  tile_load<5>(keys + half, key_stride);
+  tile_load<6>(next_keys, key_stride);
+  tile_load<7>(next_keys + half, key_stride);
+  tile_add_half_products<0, 2, 4>();
+  ahead.ask(0, 16);
+  tile_add_half_products<1, 2, 6>();
+  ahead.ask(16, 16);
+  tile_add_half_products<0, 3, 5>();
+  next.ask(0, 16);
+  tile_add_half_products<1, 3, 7>();
+  next.ask(16, 16);
+  tile_store<0>(tile.scores_of(0, chunk), kPanel * 4);
+  tile_store<1>(tile.scores_of(0, chunk + 1), kPanel * 4);
+}
+
+// Scores of two tiles of rows, whose queries are held, against a chunk of keys.
+inline void score_two_held(const TiledRows& tile, int chunk) {
+  const int64_t key_stride = int64_t(tile.layout.block_size) * 4;
+  const uint8_t* keys = tile.keys(chunk);
+  const LinesAhead ahead = keys_ahead(tile, chunk + kAheadChunks);
+  tile_zero<0>();
+  tile_zero<1>();
+  tile_load<6>(keys, key_stride);
+  tile_load<7>(keys + kTileDims / 2 * key_stride, key_stride);
+  tile_add_half_products<0, 2, 6>();
+  ahead.ask(0, 8);
+  tile_add_half_products<1, 4, 6>();
+  ahead.ask(8, 8);
+  tile_add_half_products<0, 3, 7>();
+  ahead.ask(16, 8);
+  tile_add_half_products<1, 5, 7>();
+  ahead.ask(24, 8);
+  tile_store<0>(tile.scores_of(0, chunk), kPanel * 4);
+  tile_store<1>(tile.scores_of(1, chunk), kPanel * 4);
+}
+
+template <int TILES>
+inline void score_rows_in_tiles(const TiledRows& tile) {
+  const uint8_t rows = uint8_t(tile.rows_of(0)), others = uint8_t(tile.rows_of(TILES - 1));
+  if (tile.layout.head_dim != kHeldDims) {
+    const TileScope registers({{rows, 64}, {rows, 64}, {others, 64}, {others, 64},
+                               {rows, 64}, {others, 64}, {16, 64}, {16, 64}});
+    for (int chunk = 0; chunk < tile.num_chunks; chunk += 2) score_chunks<TILES>(tile, chunk);
+  } else if constexpr (TILES == 2) {
+    const TileScope registers({{rows, 64}, {others, 64}, {rows, 64}, {rows, 64},
+                               {others, 64}, {others, 64}, {16, 64}, {16, 64}});
+    hold_queries(tile);
+    tile_load<4>(tile.queries + kPanel * kHeldDims, kHeldDims * 2);
+    tile_load<5>(tile.queries + kPanel * kHeldDims + kTileDims, kHeldDims * 2);
+    for (int chunk = 0; chunk < tile.num_chunks; ++chunk) score_two_held(tile, chunk);
+  } else {
+    const TileScope registers({{rows, 64}, {rows, 64}, {rows, 64}, {rows, 64}, {16, 64}, {16, 64}, {16, 64}, {16, 64}});
+    hold_queries(tile);
+    for (int chunk = 0; chunk < tile.num_chunks; chunk += 2) score_held(tile, chunk);
+  }
+}
+
+// 2^x for x <= 0 to 9e-5 of itself, a twentieth of what rounding to bfloat16 takes; NaN stays NaN. A polynomial between 0 and
+// 1, by least largest relative error with 2^0 = 1.
 inline __m512 power_of_two(__m512 x) {
   const __m512 bounded = _mm512_max_ps(_mm512_set1_ps(-200.0f), x);
-  const __m512 whole = _mm512_roundscale_ps(bounded, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  const __m512 rest = _mm512_sub_ps(bounded, whole);
-  __m512 p = _mm512_set1_ps(9.582852944731712e-03f);
-  p = _mm512_fmadd_ps(p, rest, _mm512_set1_ps(5.5906426161527634e-02f));
-  p = _mm512_fmadd_ps(p, rest, _mm512_set1_ps(2.4024099111557007e-01f));
-  p = _mm512_fmadd_ps(p, rest, _mm512_set1_ps(6.931241750717163e-01f));
+  const __m512 rest = _mm512_reduce_ps(bounded, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  __m512 p = _mm512_set1_ps(7.7067069e-02f);
+  p = _mm512_fmadd_ps(p, rest, _mm512_set1_ps(2.2764496e-01f));
+  p = _mm512_fmadd_ps(p, rest, _mm512_set1_ps(6.9511679e-01f));
   p = _mm512_fmadd_ps(p, rest, _mm512_set1_ps(1.0f));
-  return _mm512_scalef_ps(p, whole);
+  return _mm512_scalef_ps(p, bounded);  // takes the whole part below
 }
 
 // Turns a row's scores into weights e^(scale * (s - max)) in bfloat16, zero beyond its keys; returns 1 / the sum of what
@@ -182,8 +272,8 @@ inline __m512 power_of_two(__m512 x) {
 inline float weigh_row(const TiledRows& tile, int row) {
   const int num_keys = tile.rows.num_keys(tile.first_row + row), whole = num_keys / kPanel;
   const __mmask16 rest = __mmask16((1u << num_keys % kPanel) - 1);
-  const float* scores = tile.scores + row * kPanel;
-  uint16_t* weights = tile.weights + row * kPanel;
+  const float* scores = tile.scores_of(row / kPanel, 0) + row % kPanel * kPanel;
+  uint16_t* weights = tile.weights_of(row / kPanel, 0) + row % kPanel * kPanel;
   // A score that is NaN is no maximum; its weight makes the row NaN.
   const __m512 none = _mm512_set1_ps(-__builtin_inff());
   __m512 largest_of = none, other_largest_of = none;
@@ -197,55 +287,109 @@ inline float weigh_row(const TiledRows& tile, int row) {
   const float factor = tile.rows.task.scale * 1.44269504088896341f;
   const float largest = _mm512_reduce_max_ps(_mm512_max_ps(largest_of, other_largest_of));
   const __m512 factors = _mm512_set1_ps(factor), shift = _mm512_set1_ps(largest * factor);
-  __m512 sum = _mm512_setzero_ps();
-  auto weigh = [&](int place, __mmask16 keep) {
-    const __m512 power = power_of_two(_mm512_fmsub_ps(_mm512_loadu_ps(scores + place * kChunkSize), factors, shift));
-    const __m256i halves = __m256i(_mm512_cvtneps_pbh(_mm512_maskz_mov_ps(keep, power)));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + place * kChunkSize), halves);
-    sum = _mm512_add_ps(sum, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16)));
+  const __m512bh ones = __m512bh(_mm512_set1_epi32(0x3f803f80));
+  const auto weigh = [&](int place, __mmask16 keep) {
+    const __m512 scaled = _mm512_fmsub_ps(_mm512_loadu_ps(scores + place * kChunkSize), factors, shift);
+    return _mm512_maskz_mov_ps(keep, power_of_two(scaled));
   };
-  for (chunk = 0; chunk < whole; ++chunk) weigh(chunk, 0xffff);
-  if (rest) weigh(chunk++, rest);
+  __m512 sum = _mm512_setzero_ps();
+  const auto keep = [&](int place, __m512 first, __m512 second) {
+    const __m512bh halves = _mm512_cvtne2ps_pbh(second, first);
+    uint16_t* to = weights + place * kChunkSize;
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_castsi512_si256(__m512i(halves)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + kChunkSize), _mm512_extracti64x4_epi64(__m512i(halves), 1));
+    sum = _mm512_dpbf16_ps(sum, halves, ones);
+  };
+  chunk = 0;
+  for (; chunk + 2 <= whole; chunk += 2) keep(chunk, weigh(chunk, 0xffff), weigh(chunk + 1, 0xffff));
+  if (num_keys % (2 * kPanel)) {
+    const bool is_second = whole % 2;
+    const __m512 first = weigh(chunk, is_second ? 0xffff : rest);
+    keep(chunk, first, is_second ? weigh(chunk + 1, rest) : _mm512_setzero_ps());
+    chunk += 2;
+  }
   for (; chunk < tile.num_chunks; ++chunk) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + chunk * kChunkSize), _mm256_setzero_si256());
   }
   return 1.0f / _mm512_reduce_add_ps(sum);
 }
 
-// Outputs of the rows in DIM_TILES x 16 dimensions from first_dim on.
-template <int DIM_TILES>
-inline void weigh_dims(const TiledRows& tile, int first_dim) {
+// Outputs of two tiles of rows in 32 dimensions from first_dim on.
+inline void weigh_two(const TiledRows& tile, int first_dim) {
   const int head_dim = tile.layout.head_dim;
-  repeat<DIM_TILES>([&]<int DIM>() { tile_zero<DIM>(); });
+  const int64_t stride = int64_t(head_dim) * 4;
+  const int lines = first_dim == 0 ? head_dim / 8 : 0;
+  repeat<4>([&]<int SUM>() { tile_zero<SUM>(); });
   for (int chunk = 0; chunk < tile.num_chunks; ++chunk) {
     const LinesAhead ahead = values_ahead(tile, chunk + kAheadChunks);
-    const int lines = first_dim == 0 ? head_dim / 2 / DIM_TILES : 0;
     const uint8_t* values = tile.values(chunk) + first_dim * 4;
-    tile_load<kWeightTile>(tile.weights + int64_t(chunk) * kChunkSize, kPanel * 2);
-    repeat<DIM_TILES>([&]<int DIM>() {
-      tile_load<kValueTile>(values + DIM * 64, int64_t(head_dim) * 4);
-      tile_add_half_products<DIM, kWeightTile, kValueTile>();
-      ahead.ask(DIM * lines, lines);
-    });
+    tile_load<4>(tile.weights_of(0, chunk), kPanel * 2);
+    tile_load<5>(tile.weights_of(1, chunk), kPanel * 2);
+    tile_load<6>(values, stride);
+    tile_load<7>(values + 64, stride);
+    multiply_columns<2>([&]<int PLACE>() { ahead.ask(PLACE * lines, lines); });
   }
-  repeat<DIM_TILES>([&]<int DIM>() {
-    tile_store<DIM>(tile.out + first_dim + DIM * kPanel, int64_t(head_dim) * 4);
+  repeat<2>([&]<int TILE>() {
+    float* out = tile.out + TILE * kPanel * head_dim + first_dim;
+    tile_store<2 * TILE>(out, stride);
+    tile_store<2 * TILE + 1>(out + kPanel, stride);
   });
 }
 
-// The rows of one tile; the tile registers have their shapes.
-inline void attend_tile(const TiledRows& tile) {
+// Outputs of one tile of rows in DIM_TILES x 16 dimensions from first_dim on.
+template <int DIM_TILES>
+inline void weigh_one(const TiledRows& tile, int first_dim) {
+  const int head_dim = tile.layout.head_dim;
+  const int64_t stride = int64_t(head_dim) * 4;
+  const int lines = first_dim == 0 ? head_dim / 2 / DIM_TILES : 0;
+  repeat<DIM_TILES>([&]<int DIM>() { tile_zero<DIM>(); });
+  for (int chunk = 0; chunk < tile.num_chunks; ++chunk) {
+    const LinesAhead ahead = values_ahead(tile, chunk + kAheadChunks);
+    const uint8_t* values = tile.values(chunk) + first_dim * 4;
+    tile_load<4>(tile.weights_of(0, chunk), kPanel * 2);
+    tile_load<5>(values, stride);
+    tile_load<6>(values + 64, stride);
+    if constexpr (DIM_TILES == 4) tile_load<7>(values + 128, stride);
+    tile_add_half_products<0, 4, 5>();
+    ahead.ask(0, lines);
+    tile_add_half_products<1, 4, 6>();
+    ahead.ask(lines, lines);
+    if constexpr (DIM_TILES == 4) {
+      tile_add_half_products<2, 4, 7>();
+      ahead.ask(2 * lines, lines);
+      tile_load<5>(values + 192, stride);
+      tile_add_half_products<3, 4, 5>();
+      ahead.ask(3 * lines, lines);
+    }
+  }
+  repeat<DIM_TILES>([&]<int DIM>() { tile_store<DIM>(tile.out + first_dim + DIM * kPanel, stride); });
+}
+
+template <int TILES>
+inline void weigh_values_in_tiles(const TiledRows& tile) {
+  const int head_dim = tile.layout.head_dim;
+  const uint8_t rows = uint8_t(tile.rows_of(0)), others = uint8_t(tile.rows_of(TILES - 1));
+  int dim = 0;
+  if constexpr (TILES == 2) {
+    const TileScope registers({{rows, 64}, {rows, 64}, {others, 64}, {others, 64},
+                               {rows, 32}, {others, 32}, {8, 64}, {8, 64}});
+    for (; dim < head_dim; dim += 2 * kPanel) weigh_two(tile, dim);
+  } else {
+    const TileScope registers({{rows, 64}, {rows, 64}, {rows, 64}, {rows, 64}, {rows, 32}, {8, 64}, {8, 64}, {8, 64}});
+    for (; dim + 4 * kPanel <= head_dim; dim += 4 * kPanel) weigh_one<4>(tile, dim);
+    for (; dim < head_dim; dim += 2 * kPanel) weigh_one<2>(tile, dim);
+  }
+}
+
+template <int TILES>
+inline void attend_tiles(const TiledRows& tile) {
   const int head_dim = tile.layout.head_dim;
   round_queries(tile);
-  int chunk = 0;
-  for (; chunk + kSideBySide <= tile.num_chunks; chunk += kSideBySide) score_chunks<kSideBySide>(tile, chunk);
-  for (; chunk < tile.num_chunks; ++chunk) score_chunks<1>(tile, chunk);
+  score_rows_in_tiles<TILES>(tile);
   if (tile.is_last_partial()) copy_last_values(tile);
-  float inverse[kPanel];
+  float inverse[kMostTiles * kPanel];
   for (int row = 0; row < tile.num_rows; ++row) inverse[row] = weigh_row(tile, row);
-  int dim = 0;
-  for (; dim + kSideBySide * kPanel <= head_dim; dim += kSideBySide * kPanel) weigh_dims<kSideBySide>(tile, dim);
-  for (; dim < head_dim; dim += kPanel) weigh_dims<1>(tile, dim);
+  weigh_values_in_tiles<TILES>(tile);
   for (int row = 0; row < tile.num_rows; ++row) {
     const __m512 factor = _mm512_set1_ps(inverse[row]);
     float* out = tile.rows.out(tile.first_row + row);
@@ -255,24 +399,23 @@ inline void attend_tile(const TiledRows& tile) {
   }
 }
 
-inline void attend_rows(const AttentionRows& rows, const Pieces& pieces, int first_row, int num_rows) {
-  const uint8_t shape_rows = uint8_t(num_rows);
-  const TileShape shapes[kTileRegisters] = {{shape_rows, 64}, {shape_rows, 64}, {shape_rows, 64}, {shape_rows, 64},
-                                            {shape_rows, 64}, {16, 64},         {shape_rows, 32}, {8, 64}};
-  const TileScope registers(shapes);
-  attend_tile(TiledRows(rows, pieces, first_row, num_rows));
+inline void attend_rows(const TiledRows& tile) {
+  if (tile.num_tiles == 2) return attend_tiles<2>(tile);
+  attend_tiles<1>(tile);
 }
 
 void attend_in_tiles(const AttentionTask& task, float* scratch) {
   const AttentionRows rows{task, scratch, 0};
   const Pieces pieces(rows);
-  for (int first = 0; first < rows.num_rows(); first += kPanel) {
-    const int count = rows.num_rows() - first < kPanel ? rows.num_rows() - first : kPanel;
+  constexpr int kTogether = kMostTiles * kPanel;
+  for (int first = 0; first < rows.num_rows(); first += kTogether) {
+    const int count = rows.num_rows() - first < kTogether ? rows.num_rows() - first : kTogether;
+    const TiledRows tile(rows, pieces, first, count);
     // Values that some of the rows don't see would reach them as 0 times infinity: then each row goes by itself.
-    if (has_endless_values(TiledRows(rows, pieces, first, count))) {
-      for (int row = first; row < first + count; ++row) attend_rows(rows, pieces, row, 1);
+    if (has_endless_values(tile)) {
+      for (int row = first; row < first + count; ++row) attend_rows(TiledRows(rows, pieces, row, 1));
     } else {
-      attend_rows(rows, pieces, first, count);
+      attend_rows(tile);
     }
   }
 }

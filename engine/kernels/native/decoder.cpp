@@ -8,8 +8,8 @@
 namespace pellucid {
 namespace {
 
-// (query, head) pairs that share one pass over the keys: 8 or, in a tile, 5 queries of 3 heads.
-constexpr int kAttentionRows = 24, kTiledAttentionRows = 48;
+// (query, head) pairs of an item of attention: 8 or, in tiles, 32 queries of 3 heads.
+constexpr int kAttentionRows = 24, kTiledAttentionRows = 96;
 
 AlignedMemory float_rows(int64_t rows, int64_t width, MemoryArena* arena) {
   return AlignedMemory(size_t(rows * width) * sizeof(float), arena);
@@ -49,7 +49,7 @@ Decoder::Decoder(const PellucidDecoderShape& shape, const float* cosines, const 
   queries_per_tile_ = std::max(1, (kv_layout_.in_pairs ? kTiledAttentionRows : kAttentionRows) / group);
   tiles_.reserve(size_t(rows));
   last_tiles_.reserve(size_t(rows));
-  const int64_t scratch = attention_scratch(queries_per_tile_ * group, shape.max_positions, shape.head_dim);
+  const int64_t scratch = attention_scratch(queries_per_tile_ * group, shape.max_positions, kv_layout_);
   const int64_t gate_scratch = 2 * kBlock * std::max(rows, int64_t(kFewTokens) * kMostBlocksPerItem);
   for (int i = 0; i < team_.size(); ++i) {
     attention_scratch_.push_back(float_rows(1, scratch, &arena_));

@@ -75,7 +75,7 @@ AttentionTask task_of(const PagedCache& cache, int kv_head, int num_queries, int
 }
 
 std::unique_ptr<float[]> scratch_for(const PagedCache& cache, int num_rows, int num_keys) {
-  return std::unique_ptr<float[]>(new float[size_t(attention_scratch(num_rows, num_keys, cache.layout.head_dim))]);
+  return std::unique_ptr<float[]>(new float[size_t(attention_scratch(num_rows, num_keys, cache.layout))]);
 }
 
 }  // namespace

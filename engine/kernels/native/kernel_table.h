@@ -73,9 +73,10 @@ struct QuantizedRows {
   int32_t* half_corrections;  // [group][block][2][16 rows]: -32 * sum of the half's values
 };
 
-constexpr int kMaxAttentionRows = 64;  // most num_queries * group of a task
+constexpr int kMaxAttentionRows = 96;  // most num_queries * group of a task
 constexpr int kMaxHeadDim = 1024;
 constexpr int kAttentionChunk = 64;    // keys that are made floats at a time
+constexpr int kAttentionTiles = 2;     // of sixteen rows that share loads of keys and values
 
 // A few queries at neighbouring positions of one sequence, and the heads that share a KV head.
 struct AttentionTask {
@@ -100,11 +101,15 @@ static inline int64_t attention_score_stride(const AttentionTask& task) {
 }
 
 // Floats of scratch that a task of num_rows rows and at most num_keys keys needs.
-static inline int64_t attention_scratch(int num_rows, int64_t num_keys, int head_dim) {
-  const int64_t keys = (num_keys + kPanel - 1) / kPanel * kPanel;
-  const int64_t in_rows = num_rows * keys + int64_t(kAttentionChunk) * head_dim;
-  const int64_t in_tile = (kPanel + 1) * (keys + keys / 2 + 2 * int64_t(head_dim));
-  return in_rows > in_tile ? in_rows : in_tile;
+static inline int64_t attention_scratch(int num_rows, int64_t num_keys, const KvLayout& layout) {
+  if (layout.in_pairs) {
+    const int64_t chunks = (num_keys + 2 * kPanel - 1) / (2 * kPanel) * 2;
+    const int64_t scores_and_weights = chunks * (kPanel + 1) * kPanel * 3 / 2;
+    const int64_t queries_and_outputs = int64_t(kPanel) * layout.head_dim * 3 / 2;
+    const int64_t last_values = int64_t(kPanel) * layout.head_dim / 2;
+    return kAttentionTiles * (scores_and_weights + queries_and_outputs) + last_values;
+  }
+  return num_rows * ((num_keys + kPanel - 1) / kPanel * kPanel) + int64_t(kAttentionChunk) * layout.head_dim;
 }
 
 static inline float attention_scale(int head_dim) { return 1.0f / __builtin_sqrtf(float(head_dim)); }

@@ -15,10 +15,12 @@ namespace {
 constexpr int kFewRows = 10;     // up to here dot products of single rows are faster: 10.8 against 11.3 ms a step of 10
 constexpr int kOpenBlocks = 64;  // blocks opened at a time
 
-// Accumulators 0 and 1, activations 4, weights 6: a step is a block, or half of one where each half has a scale.
+// Accumulators 0 and 1, activations 4 and 5, weights 6 and 7, for the two places of steps. A step is a block, or half of one
+// where each half has a scale.
 template <Format F>
 constexpr TileShape kStepTiles[kTileRegisters] = {
-    {16, 64}, {16, 64}, {}, {}, {16, kBlock / num_scales(F)}, {}, {8 / num_scales(F), 64}, {}};
+    {16, 64}, {16, 64}, {}, {},
+    {16, kBlock / num_scales(F)}, {16, kBlock / num_scales(F)}, {8 / num_scales(F), 64}, {8 / num_scales(F), 64}};
 
 // A stretch of a panel: w = scale * q + offset, or scale * q in a format with a bias, which is subtracted here.
 template <Format F>
@@ -58,19 +60,69 @@ inline void add_product(__m512& total, __m512 a, const float& b) {
   asm("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(total) : "v"(a), "m"(b));
 }
 
-// The dot products of one step, into dots [16 rows][16 outputs]; values are the rows' of block 0.
-template <Format F, int TILE>
-inline void multiply_step(const int8_t* values, const OpenPanel<F>& panel, int64_t step, int32_t* dots) {
-  const int64_t b = step / num_scales(F), half = step % num_scales(F);
-  tile_zero<TILE>();
-  tile_load<4>(values + b * kGroupBlockBytes + half * (kBlock / 2), kBlock);
-  tile_load<6>(panel.values[b][4 * half], 64);
-  tile_add_products<TILE, 4, 6>();
-  tile_store<TILE>(dots, 64);
-}
+// The dot products of an open stretch of a panel with group after group of rows, step after step. Steps are made in places 0 and
+// 1 by turns: loaded and multiplied three steps before they are added, stored one step before. Tile instructions that wait
+// for one another take a third longer where somebody else uses the other half of a core.
+template <Format F>
+class StepProducts {
+ public:
+  StepProducts(const OpenPanel<F>& panel, const int8_t* rows, int64_t group_bytes, int num_steps, int num_groups)
+      : panel_(panel), rows_(rows), group_bytes_(group_bytes), num_steps_(num_steps), groups_left_(num_groups) {
+    load<0>();
+    multiply<0>();
+    load<1>();
+    multiply<1>();
+    if (is_left()) load<0>();
+    store<0>();
+    if (is_left()) multiply<0>();
+  }
 
-// Adds the dot products of a step to the rows' totals; scales and sums are the rows' of block 0.
-template <Format F, int ROWS>
+  bool is_left() const { return groups_left_ > 0; }
+
+  template <int PLACE>
+  void load() {
+    // An odd number of steps has one more, whose products nobody wants.
+    const unsigned step = step_ < num_steps_ ? step_ : 0, b = step / num_scales(F), half = step % num_scales(F);
+    tile_load<4 + PLACE>(rows_ + b * kGroupBlockBytes + half * (kBlock / 2), kBlock);
+    tile_load<6 + PLACE>(panel_.values[b][4 * half], 64);
+  }
+
+  template <int PLACE>
+  void multiply() {
+    tile_zero<PLACE>();
+    tile_add_products<PLACE, 4 + PLACE, 6 + PLACE>();
+    if (++step_ >= num_steps_ && step_ % 2 == 0) step_ = 0, rows_ += group_bytes_, --groups_left_;
+  }
+
+  template <int PLACE>
+  void store() {
+    tile_store<PLACE>(dots_[PLACE], 64);
+  }
+
+  // What a step with place 1 does to those behind it.
+  void skip() {
+    if (is_left()) load<0>();
+    store<0>();
+    if (is_left()) multiply<0>();
+  }
+
+  template <int PLACE>
+  const int32_t* dots() const {
+    return dots_[PLACE];
+  }
+
+ private:
+  const OpenPanel<F>& panel_;
+  const int8_t* rows_;
+  const int64_t group_bytes_;
+  const unsigned num_steps_;
+  unsigned step_ = 0;
+  int groups_left_;
+  alignas(64) int32_t dots_[2][kRowGroup * kPanel];
+};
+
+// Adds the dot products of a step to the totals of rows [FROM, TO); scales and sums are the rows' of block 0.
+template <Format F, int FROM, int TO, int ROWS>
 inline void add_step(const int32_t* dots, const OpenPanel<F>& panel, int64_t step, const float* scales,
                      const float* sums, __m512 (&total)[ROWS]) {
   const int64_t at = step / num_scales(F) * kRowGroup;
@@ -78,10 +130,10 @@ inline void add_step(const int32_t* dots, const OpenPanel<F>& panel, int64_t ste
   if constexpr (bias_of(F) == 0) {
     const __m512 offset = _mm512_load_ps(panel.offsets[step]);
 #pragma GCC unroll 16
-    for (int r = 0; r < ROWS; ++r) add_product(total[r], offset, sums[at + r]);
+    for (int r = FROM; r < TO; ++r) add_product(total[r], offset, sums[at + r]);
   }
 #pragma GCC unroll 16
-  for (int r = 0; r < ROWS; ++r) {
+  for (int r = FROM; r < TO; ++r) {
     const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(scales[at + r]));
     add_product(total[r], _mm512_cvtepi32_ps(_mm512_load_si512(dots + r * kPanel)), both);
   }
@@ -106,38 +158,40 @@ struct MemoryAhead {
   }
 };
 
-// The first ROWS rows of a group times `count` blocks of a panel, which are open; first_block is the rows' first one, and
-// total holds the sums of the blocks before. A step's tile product runs while the one before is added.
-template <Format F, int ROWS>
-inline void amx_tile(const OpenPanel<F>& panel, const QuantizedRows& x, int64_t first_block, int64_t count,
-                     MemoryAhead ahead, __m512 (&total)[ROWS]) {
-  alignas(64) int32_t dots[2][kRowGroup * kPanel];
-  const int8_t* values = x.values + first_block * kGroupBlockBytes;
-  const float* scales = x.scales + first_block * kRowGroup;
-  const float* sums = x.sums + first_block * kRowGroup;
-  const int64_t steps = count * num_scales(F);
-  multiply_step<F, 0>(values, panel, 0, dots[0]);
-  for (int64_t step = 0; step < steps; step += 2) {
-    if (step + 1 < steps) multiply_step<F, 1>(values, panel, step + 1, dots[1]);
-    ahead.ask();
-    add_step<F, ROWS>(dots[0], panel, step, scales, sums, total);
-    if (step + 1 == steps) return;
-    if (step + 2 < steps) multiply_step<F, 0>(values, panel, step + 2, dots[0]);
-    ahead.ask();
-    add_step<F, ROWS>(dots[1], panel, step + 1, scales, sums, total);
-  }
+// Adds the products of a step while those of steps behind it are made.
+template <Format F, int PLACE, int ROWS>
+inline void amx_step(StepProducts<F>& products, const OpenPanel<F>& panel, int64_t step, MemoryAhead& ahead,
+                     const float* scales, const float* sums, __m512 (&total)[ROWS]) {
+  if (products.is_left()) products.template load<1 - PLACE>();
+  products.template store<1 - PLACE>();
+  ahead.ask();
+  add_step<F, 0, ROWS / 2>(products.template dots<PLACE>(), panel, step, scales, sums, total);
+  if (products.is_left()) products.template multiply<1 - PLACE>();
+  add_step<F, ROWS / 2, ROWS>(products.template dots<PLACE>(), panel, step, scales, sums, total);
 }
 
-// At most ROWS rows times an open stretch; out holds their sums of the stretches before, where it isn't the first.
+// At most ROWS rows times an open stretch of `count` blocks; first_block is the rows' first one, and out holds their sums of
+// the stretches before, where it isn't the first.
 template <Format F, int ROWS>
-inline void amx_rows(const OpenPanel<F>& panel, const QuantizedRows& x, int64_t first_block, int64_t count,
-                     int num_rows, MemoryAhead ahead, __mmask16 mask, bool is_first, float* out, int64_t stride) {
+inline void amx_rows(StepProducts<F>& products, const OpenPanel<F>& panel, const QuantizedRows& x, int64_t first_block,
+                     int64_t count, int num_rows, MemoryAhead ahead, __mmask16 mask, bool is_first, float* out,
+                     int64_t stride) {
   __m512 total[ROWS];
 #pragma GCC unroll 16
   for (int r = 0; r < ROWS; ++r) {
     total[r] = is_first || r >= num_rows ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(mask, out + r * stride);
   }
-  amx_tile<F, ROWS>(panel, x, first_block, count, ahead, total);
+  const float* scales = x.scales + first_block * kRowGroup;
+  const float* sums = x.sums + first_block * kRowGroup;
+  const int64_t steps = count * num_scales(F);
+  for (int64_t step = 0; step < steps; step += 2) {
+    amx_step<F, 0>(products, panel, step, ahead, scales, sums, total);
+    if (step + 1 == steps) {
+      products.skip();
+      break;
+    }
+    amx_step<F, 1>(products, panel, step + 1, ahead, scales, sums, total);
+  }
 #pragma GCC unroll 16
   for (int r = 0; r < ROWS; ++r) {
     if (r < num_rows) _mm512_mask_storeu_ps(out + r * stride, mask, total[r]);
@@ -167,6 +221,8 @@ void amx_panel(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int 
   for (int64_t first = 0; first < blocks; first += kOpenBlocks) {
     const int64_t count = blocks - first < kOpenBlocks ? blocks - first : kOpenBlocks;
     for (int64_t b = 0; b < count; ++b) open_block<F>(block_of<F>(w, panel, first + b), open, b);
+    StepProducts<F> products(open, x.values + first * kGroupBlockBytes, blocks * kGroupBlockBytes,
+                             int(count * num_scales(F)), (num_rows + kRowGroup - 1) / kRowGroup);
     for (int row = 0; row < num_rows; row += kRowGroup) {
       const int64_t first_block = row / kRowGroup * blocks + first;
       float* out = y + row * stride + panel * kPanel;
@@ -174,9 +230,9 @@ void amx_panel(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int 
       MemoryAhead ahead{nullptr, 0, out, stride, rows};
       if (row == 0) ahead.weights = stretch_of<F>(next, w, first), ahead.lines_a_step = lines_a_step<F>(w);
       if (rows > kRowGroup / 2) {
-        amx_rows<F, kRowGroup>(open, x, first_block, count, rows, ahead, mask, first == 0, out, stride);
+        amx_rows<F, kRowGroup>(products, open, x, first_block, count, rows, ahead, mask, first == 0, out, stride);
       } else {
-        amx_rows<F, kRowGroup / 2>(open, x, first_block, count, rows, ahead, mask, first == 0, out, stride);
+        amx_rows<F, kRowGroup / 2>(products, open, x, first_block, count, rows, ahead, mask, first == 0, out, stride);
       }
     }
   }

@@ -119,7 +119,7 @@ def test_packed_matrix_is_freed_once_and_not_used_afterwards(functions: KernelFu
 
 def test_sequence_attention_group_too_large_is_refused(functions: KernelFunctions) -> None:
     kernels = NativeKernels(native_library(), "portable", functions=functions)
-    given = attention_inputs(1, 4, num_heads=65, num_kv_heads=1, head_dim=16, block_size=16)
+    given = attention_inputs(1, 4, num_heads=97, num_kv_heads=1, head_dim=16, block_size=16)
     cache = kernels.page(given.keys, given.values, given.block_table, kv_dtype="float32", block_size=16)
     with pytest.raises(ConfigError, match="unsupported number of heads"):
         kernels.sequence_attention(given.query, cache, first_num_keys=4)

@@ -290,13 +290,13 @@ class PagedKeys:
 
 @pytest.mark.parametrize("kv_dtype", KV_DTYPES)
 @pytest.mark.parametrize("block_size", [1, 7, 8, 16, 32])
-@pytest.mark.parametrize("head_dim", [2, 16, 24, 64, 80, 128])
+@pytest.mark.parametrize("head_dim", [2, 16, 24, 32, 64, 80, 96, 128])
 def test_attention_any_block_size_and_head_dim_matches_formula(
     kernels: NativeKernels, kv_dtype: str, block_size: int, head_dim: int
 ) -> None:
     for length in (1, 2, 16, 17, 70, 131):
         cache = PagedKeys(length, block_size=block_size, head_dim=head_dim, kv_dtype=kv_dtype)
-        num_queries = min(length, 5)
+        num_queries = min(length, 12)  # 36 rows: two tiles side by side and one alone
         query = 3 * noise(num_queries, 3, head_dim)
         first = length - num_queries + 1
         out = cache.run(kernels, query, kv_head=1, first_num_keys=first)
@@ -310,12 +310,12 @@ def test_attention_any_block_size_and_head_dim_matches_formula(
 
 @pytest.mark.parametrize("kv_dtype", KV_DTYPES)
 @pytest.mark.parametrize("group", [1, 2, 3, 4, 5, 8])
-@pytest.mark.parametrize("block_size", [7, 16, 32])
+@pytest.mark.parametrize(("block_size", "head_dim"), [(7, 64), (16, 64), (32, 64), (16, 32), (16, 96)])
 def test_attention_query_has_the_same_bits_in_any_tile(
-    kernels: NativeKernels, kv_dtype: str, group: int, block_size: int
+    kernels: NativeKernels, kv_dtype: str, group: int, block_size: int, head_dim: int
 ) -> None:
-    cache = PagedKeys(100, block_size=block_size, head_dim=64, kv_dtype=kv_dtype)
-    query = noise(8, group, 64)
+    cache = PagedKeys(100, block_size=block_size, head_dim=head_dim, kv_dtype=kv_dtype)
+    query = noise(8, group, head_dim)
     together = cache.run(kernels, query, kv_head=0, first_num_keys=93)
     for first in range(8):
         for count in range(1, 9 - first):
@@ -363,7 +363,7 @@ def test_attention_float16_takes_the_largest_for_values_beyond_its_range(kernels
 def test_attention_too_many_rows_are_refused(kernels: NativeKernels) -> None:
     cache = PagedKeys(40, block_size=16, head_dim=16)
     with pytest.raises(ConfigError, match="too many rows"):
-        cache.run(kernels, noise(30, 3, 16), kv_head=0, first_num_keys=1)
+        cache.run(kernels, noise(33, 3, 16), kv_head=0, first_num_keys=1)
 
 
 def test_instruction_set_missing_or_unknown_is_named() -> None:
