@@ -156,11 +156,12 @@ def choose_executor(config: EngineConfig) -> ExecutorName:
         return config.executor
     if config.dtype == "int8":
         return "native"
-    if not _runs_on_cpu(config) or config.dtype not in ("auto", "float32"):
+    if not _runs_on_cpu(config) or config.dtype == "float16":
         return "torch"
-    library = find_library()
-    # The portable kernels are slower than torch's; they are there to be asked for.
-    is_fast = library is not None and NativeLibrary(library).instruction_set() != "portable"
+    path = find_library()
+    instruction_set = NativeLibrary(path).instruction_set() if path else None
+    # The portable kernels are slower than torch's; they are there to be asked for. bfloat16 is multiplied in tiles alone.
+    is_fast = instruction_set == "amx" if config.dtype == "bfloat16" else instruction_set not in (None, "portable")
     return "native" if is_fast else "torch"
 
 
@@ -207,8 +208,8 @@ def _make_native_executor(
     kv_dtype: KvDtypeName,
     library: NativeLibrary,
 ) -> NativeExecutor:
-    if config.dtype not in ("auto", "float32", "int8"):
-        raise ConfigError(f"`dtype` of the native executor must be auto, float32 or int8, got {config.dtype}")
+    if config.dtype == "float16":
+        raise ConfigError("`dtype` of the native executor must be auto, float32, bfloat16 or int8, got float16")
     if config.device not in ("auto", "cpu"):
         raise ConfigError(f"`device` of the native executor must be cpu, got {config.device}")
     threads = config.threads or count_physical_cores()
@@ -223,6 +224,7 @@ def _make_native_executor(
         threads=threads,
         exact=config.dtype == "float32",
         int8_weights=config.dtype == "int8",
+        bfloat16=config.dtype == "bfloat16",
         kv_dtype=kv_dtype,
     )
 

@@ -10,11 +10,14 @@ from engine.kernels.native_library import KV_FORMATS, DecoderShape, LayerObserve
 from engine.model.rope import inverse_frequencies
 from engine.model.spec import DecoderSpec
 from engine.model.weights import Weights, WeightTensor
-from engine.quantization.int8_blocks import quantize_to_q8_0
+from engine.quantization.conversion import quantize_to_q8_0, round_to_bfloat16
 
 INT8_BLOCK = 32
 BLOCK_ENCODINGS = frozenset({"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"})
 FLOAT_ENCODINGS = frozenset({"F32", "F16", "BF16"})
+TILED_BLOCK_ENCODINGS = frozenset({"Q4_0", "Q4_1"})  # with `bfloat16`, in the bits of the file
+IN_BFLOAT16 = ":bfloat16"  # the kernels' name for blocks that are multiplied so is the encoding's with this behind it
+VOCABULARY = frozenset({"embed.weight", "head.weight"})
 
 
 class NativeExecutor:
@@ -27,6 +30,9 @@ class NativeExecutor:
     the file, and are multiplied in integers with activations quantised to 8 bits for each block of 32, blocks (of Q6_K:
     halves of blocks) summed in float32. F16 and BF16 matrices stay as they are and are multiplied in float32, which is
     exact. When `exact`, block matrices become float32 in memory. Norms, rotation, softmax: float32.
+
+    With `bfloat16` (AMX) every matrix but the vocabulary's is multiplied in tiles of bfloat16, activations rounded to it
+    and sums in float32: Q4_0 and Q4_1 in their four bits, weights being rounded as they are read; others in 16 bits.
 
     Keys and values are rounded to `kv_dtype` as they are stored, and every reader, the step that stores them included,
     sees them rounded. Attention computes in float32 on them, whatever their precision; but `amx` on a bfloat16 cache,
@@ -43,6 +49,8 @@ class NativeExecutor:
         exact: dequantise every weight to float32, the reference precision.
         int8_weights: make 8 bits of matrices that come in float, with a scale for every 32 inputs, which is finer than
             one for each output; a matrix whose rows are no multiple of 32 stays.
+        bfloat16: multiply in tiles of bfloat16: nearer to exact arithmetic than integers and faster for prompts, slower
+            for a few decodes at once.
         kv_dtype: of the KV cache. int8 has one scale for each token and KV head, of keys and of values. The pool takes
             memory as its blocks are first used.
 
@@ -64,6 +72,7 @@ class NativeExecutor:
         instruction_set: str = "auto",
         exact: bool = False,
         int8_weights: bool = False,
+        bfloat16: bool = False,
         kv_dtype: KvDtypeName = "float32",
     ) -> None:
         if not 1 <= threads <= 256:
@@ -91,10 +100,13 @@ class NativeExecutor:
         )
         self.num_threads = threads
         self.instruction_set = library.instruction_set(instruction_set)
+        if bfloat16 and self.instruction_set != "amx":
+            raise ConfigError(f"`dtype` bfloat16 of the native executor needs AMX, this one has {self.instruction_set}")
         self._is_exact = exact
         self._packed: dict[str, int] = {}
         for name, tensor in weights.items():
-            self._set_weight(name, tensor, exact=exact, int8_weights=int8_weights)
+            encoding, data = _packed(name, tensor, exact=exact, int8_weights=int8_weights, bfloat16=bfloat16)
+            self._set_weight(name, tensor, encoding, data)
         self._logits = np.empty((0, spec.vocab_size), dtype=np.float32)
 
     @property
@@ -126,17 +138,11 @@ class NativeExecutor:
         """Free the weights, the KV pool and the threads; further calls are errors."""
         self._decoder.close()
 
-    def _set_weight(self, name: str, tensor: WeightTensor, *, exact: bool, int8_weights: bool) -> None:
-        is_matrix = len(tensor.shape) == 2
-        rows, columns = tensor.shape if is_matrix else (1, tensor.shape[0])
-        if int8_weights and is_matrix and tensor.encoding in FLOAT_ENCODINGS and columns % INT8_BLOCK == 0:
-            self._decoder.set_weight(name, "Q8_0", quantize_to_q8_0(tensor.to_float32()), rows, columns)
-            self._packed["int8"] = self._packed.get("int8", 0) + rows * columns
-            return
-        keep = is_matrix and not exact and tensor.encoding in (*BLOCK_ENCODINGS, *FLOAT_ENCODINGS)
-        data = np.ascontiguousarray(tensor.data if keep else tensor.to_float32())
-        self._decoder.set_weight(name, tensor.encoding if keep else "F32", data, rows, columns)
-        kept = tensor.encoding if keep and tensor.encoding != "F32" else "float32"
+    def _set_weight(self, name: str, tensor: WeightTensor, encoding: str, data: NDArray[np.generic]) -> None:
+        rows, columns = tensor.shape if len(tensor.shape) == 2 else (1, tensor.shape[0])
+        kernel_encoding = "Q8_0" if encoding == "int8" else encoding
+        self._decoder.set_weight(name, kernel_encoding, data, rows, columns)
+        kept = "float32" if encoding == "F32" else encoding
         self._packed[kept] = self._packed.get(kept, 0) + rows * columns
 
     def _check(self, batch: ForwardBatch) -> None:
@@ -156,3 +162,20 @@ class NativeExecutor:
             assert not array.size or (array.min() >= 0 and array.max() < limit), (array.min(), array.max(), limit)
         if batch.num_tokens:
             assert batch.positions.max() < batch.block_tables.shape[1] * self._block_size, "a block table is too short"
+
+
+def _packed(
+    name: str, tensor: WeightTensor, *, exact: bool, int8_weights: bool, bfloat16: bool
+) -> tuple[str, NDArray[np.generic]]:
+    """Return a weight as the kernels take it, contiguous, and the encoding that it has then, `int8` for one made here."""
+    is_matrix = len(tensor.shape) == 2
+    if exact or not is_matrix or tensor.encoding not in (*BLOCK_ENCODINGS, *FLOAT_ENCODINGS):
+        return "F32", np.ascontiguousarray(tensor.to_float32())
+    if int8_weights and tensor.encoding in FLOAT_ENCODINGS and tensor.shape[1] % INT8_BLOCK == 0:
+        return "int8", quantize_to_q8_0(tensor.to_float32())
+    if bfloat16 and name not in VOCABULARY:
+        if tensor.encoding in TILED_BLOCK_ENCODINGS:
+            return tensor.encoding + IN_BFLOAT16, np.ascontiguousarray(tensor.data)
+        if tensor.encoding not in ("BF16", "F16"):
+            return "BF16", round_to_bfloat16(tensor.to_float32())
+    return tensor.encoding, np.ascontiguousarray(tensor.data)

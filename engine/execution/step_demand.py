@@ -1,11 +1,11 @@
 """What a step can't do without: the bytes it must read and the multiplications it must do, whatever computes it."""
 
-from collections.abc import Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
 from engine.model.spec import DecoderSpec
-from engine.model.weights import Weights
+from engine.model.weights import Weights, WeightTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def step_demand(
     num_logits: int,
     num_kv_tokens: int,
     kv_token_bytes: int,
-    float_encodings: Collection[str],
+    in_floats: Callable[[WeightTensor], bool],
 ) -> StepDemand:
     """Return what a step needs.
 
@@ -46,7 +46,7 @@ def step_demand(
         num_logits: rows that need logits.
         num_kv_tokens: tokens attended to, summed over the sequences.
         kv_token_bytes: of one token's keys and values in all layers.
-        float_encodings: of matrices that are multiplied in floats; others are in integers.
+        in_floats: whether a matrix is multiplied in floats; others are in integers.
     """
     matrices = [tensor for name, tensor in weights.items() if name.startswith("layers.") and len(tensor.shape) == 2]
     vocabulary = weights["embed.weight" if spec.tie_word_embeddings else "head.weight"]
@@ -56,5 +56,5 @@ def step_demand(
         weight_bytes=sum(matrix.num_bytes for matrix in matrices) + (vocabulary.num_bytes if num_logits else 0),
         kv_bytes=num_kv_tokens * kv_token_bytes,
         operations=sum(operations for _, operations in products),
-        float_operations=sum(operations for matrix, operations in products if matrix.encoding in float_encodings),
+        float_operations=sum(operations for matrix, operations in products if in_floats(matrix)),
     )

@@ -1,18 +1,20 @@
 """Measure one configuration and say what was found."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError
-from engine.execution.native_executor import FLOAT_ENCODINGS
+from engine.execution.native_executor import FLOAT_ENCODINGS, VOCABULARY
 from engine.execution.step_demand import StepDemand, step_demand
 from engine.kernels.build import find_library
 from engine.kernels.ceilings import bfloat16_peak, integer_peak, read_bandwidth
 from engine.kernels.native_library import NativeLibrary
 from engine.llm import LLM
 from engine.messages import EngineInfo
-from engine.model.load import LoadedModel, load_model
+from engine.model.load import load_model
+from engine.model.weights import WeightTensor
 from loadtest.corpus import docstrings
 from loadtest.machine import Machine
 from loadtest.machine import fingerprint as machine_fingerprint
@@ -148,13 +150,13 @@ def measure(config: EngineConfig, *, num_steps: int, url: str, api_key: str, sec
     if info.max_num_batched_tokens >= PREFILL and info.max_model_len > PREFILL:
         points.append(measure_prefill(llm, prompts, PREFILL, num_steps=max(3, num_steps // 4)))
     ceilings = _ceilings(info)
-    float_encodings = _float_encodings(config, info, model)
+    in_floats = _in_floats(config, info)
     kv_token_bytes = info.kv_cache_bytes // (info.num_kv_blocks * info.block_size)
     measured = []
     for point in points:
         demand = step_demand(
             model.spec, model.weights, num_tokens=point.num_tokens, num_logits=point.num_logits,
-            num_kv_tokens=point.num_kv_tokens, kv_token_bytes=kv_token_bytes, float_encodings=float_encodings,
+            num_kv_tokens=point.num_kv_tokens, kv_token_bytes=kv_token_bytes, in_floats=in_floats,
         )  # fmt: skip
         share = roofline_share(demand, point.execute_median_s, ceilings) if ceilings else None
         measured.append(MeasuredPoint(point, demand, share))
@@ -162,11 +164,14 @@ def measure(config: EngineConfig, *, num_steps: int, url: str, api_key: str, sec
     return BenchReport(machine_fingerprint(threads=info.threads), info, ceilings, measured, served)
 
 
-def _float_encodings(config: EngineConfig, info: EngineInfo, model: LoadedModel) -> frozenset[str]:
-    """Return the encodings of the weights that the engine multiplies in floats; the others are in integers."""
+def _in_floats(config: EngineConfig, info: EngineInfo) -> Callable[[WeightTensor], bool]:
+    """Return which weights the engine multiplies in floats; the others are in integers."""
     if info.executor != "native" or config.dtype == "float32":
-        return frozenset(tensor.encoding for tensor in model.weights.values())
-    return frozenset() if config.dtype == "int8" else FLOAT_ENCODINGS
+        return lambda tensor: True
+    if config.dtype == "int8":
+        return lambda tensor: False
+    all_in_floats = config.dtype == "bfloat16"
+    return lambda tensor: tensor.encoding in FLOAT_ENCODINGS or (all_in_floats and tensor.name not in VOCABULARY)
 
 
 def _ceilings(info: EngineInfo) -> Ceilings | None:

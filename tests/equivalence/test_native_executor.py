@@ -1,7 +1,7 @@
 """The equivalence suite once more on the native executor, where the largest allowed difference is none at all.
 
-Every precision (float32, F16, BF16, Q4_0, Q4_1, Q5_0, Q8_0, K-quants, the default file's mixture), every precision of
-the KV cache and every instruction set of this machine.
+Every precision (float32, F16, BF16, Q4_0, Q4_1, Q5_0, Q8_0, K-quants, the default file's mixture, and files multiplied in
+bfloat16), every precision of the KV cache and every instruction set of this machine.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,6 +39,7 @@ PRECISIONS = (
     *(f"Q8_0{KV}{kv_dtype}" for kv_dtype in ("bfloat16", "float16", "int8")),
     f"Q4_K{KV}bfloat16{WIDE_BLOCKS}",
 )  # fmt: skip
+IN_TILES = ("Q4_0 in bfloat16", "Q4_1 in bfloat16", "Q8_0 in bfloat16")  # by AMX alone
 
 
 def make_subject(precision: str, instruction_set: str, *, threads: int) -> Subject:
@@ -46,7 +47,11 @@ def make_subject(precision: str, instruction_set: str, *, threads: int) -> Subje
     precision, _, kv_dtype = precision.partition(KV)
     block_size = 16 if kv_dtype.endswith(WIDE_BLOCKS) else 4
     kv_dtype = kv_dtype.removesuffix(WIDE_BLOCKS)
-    settings = {"instruction_set": instruction_set, "threads": threads, "kv_dtype": kv_dtype or "float32"}
+    bfloat16 = precision.endswith(" in bfloat16")
+    precision = precision.removesuffix(" in bfloat16")
+    settings = {
+        "instruction_set": instruction_set, "threads": threads, "kv_dtype": kv_dtype or "float32", "bfloat16": bfloat16,
+    }  # fmt: skip
     if precision.startswith(DEFAULT_MODEL):
         model = load_model(DEFAULT_MODEL)
         exact = precision.endswith("float32")
@@ -64,6 +69,8 @@ def make_subject(precision: str, instruction_set: str, *, threads: int) -> Subje
     scope="module",
     params=[
         *((precision, name) for precision in PRECISIONS for name in ALL_INSTRUCTION_SETS),
+        *((precision, "amx") for precision in IN_TILES),
+        pytest.param((f"{DEFAULT_MODEL} file in bfloat16{KV}bfloat16", "amx"), marks=pytest.mark.model),
         *(
             pytest.param((f"{DEFAULT_MODEL} file{KV}{kv_dtype}", "auto"), marks=pytest.mark.model)
             for kv_dtype in ("float16", "bfloat16")
@@ -89,18 +96,29 @@ def check_difference(request: pytest.FixtureRequest) -> Callable[[str, float], N
 
 
 @pytest.mark.parametrize(
-    "precision",
-    ["llama float32", "BF16", "Q4_1", "Q8_0", f"Q8_0{KV}float16", f"Q8_0{KV}int8", f"Q4_K{KV}bfloat16{WIDE_BLOCKS}"],
-)
-def test_one_thread_equals_several(precision: str, check_difference: Callable[[str, float], None]) -> None:
+    ("precision", "instruction_set"),
+    [
+        *(
+            (precision, "auto")
+            for precision in (
+                "llama float32", "BF16", "Q4_1", "Q8_0", f"Q8_0{KV}float16", f"Q8_0{KV}int8",
+                f"Q4_K{KV}bfloat16{WIDE_BLOCKS}",
+            )
+        ),
+        ("Q4_1 in bfloat16", "amx"),
+    ],
+)  # fmt: skip
+def test_one_thread_equals_several(
+    precision: str, instruction_set: str, check_difference: Callable[[str, float], None]
+) -> None:
     runs = []
     for threads in (1, 2, 3):
-        subject = make_subject(precision, "auto", threads=threads)
+        subject = make_subject(precision, instruction_set, threads=threads)
         runs.append(run(subject, workload(subject, [1, 5, 30, 7, 61], 4)))
         subject.executor.close()
     for several in runs[1:]:
         assert several.tokens == runs[0].tokens
-        check_difference(f"several threads = one, native auto, {precision}", several.largest_difference(runs[0]))
+        check_difference(f"several threads = one, native {instruction_set}, {precision}", several.largest_difference(runs[0]))
 
 
 @pytest.mark.parametrize("block_size", [1, 7, 16])

@@ -110,6 +110,7 @@ def native_executor(
     threads: int = 1,
     exact: bool = False,
     int8_weights: bool = False,
+    bfloat16: bool = False,
     max_tokens: int = 512,
     kv_dtype: KvDtypeName = "float32",
 ) -> TensorNativeExecutor:
@@ -125,5 +126,6 @@ def native_executor(
         instruction_set=instruction_set,
         exact=exact,
         int8_weights=int8_weights,
+        bfloat16=bfloat16,
         kv_dtype=kv_dtype,
     )

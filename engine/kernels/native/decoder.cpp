@@ -50,7 +50,8 @@ Decoder::Decoder(const PellucidDecoderShape& shape, const float* cosines, const 
   tiles_.reserve(size_t(rows));
   last_tiles_.reserve(size_t(rows));
   const int64_t scratch = attention_scratch(queries_per_tile_ * group, shape.max_positions, kv_layout_);
-  const int64_t gate_scratch = 2 * kBlock * std::max(rows, int64_t(kFewTokens) * kMostBlocksPerItem);
+  const int64_t places = (rows + kRowGroup - 1) / kRowGroup * kRowGroup;
+  const int64_t gate_scratch = 2 * kBlock * std::max(places, int64_t(kRowGroup) * kMostBlocksPerItem);
   for (int i = 0; i < team_.size(); ++i) {
     attention_scratch_.push_back(float_rows(1, scratch, &arena_));
     gate_scratch_.push_back(float_rows(1, gate_scratch, &arena_));
@@ -64,7 +65,8 @@ void Decoder::make_inputs(Inputs& inputs, int64_t num_rows, int width) {
   const QuantizedRows& all = inputs.quantized.view;
   inputs.view = {all.values, all.scales, all.sums, nullptr, nullptr};
   const int64_t places = (num_rows + kRowGroup - 1) / kRowGroup * kRowGroup;
-  if (kernels_->pair_blocks) inputs.pairs = AlignedMemory(size_t(places * width) * sizeof(uint16_t), &arena_);
+  const int64_t paired = num_paired_blocks(width / kBlock) * kBlock;
+  if (kernels_->pair_blocks) inputs.pairs = AlignedMemory(size_t(places * paired) * sizeof(uint16_t), &arena_);
 }
 
 void Decoder::set_weight(const std::string& name, const std::string& encoding, const uint8_t* data, int64_t num_rows,

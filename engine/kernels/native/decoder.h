@@ -123,6 +123,8 @@ class Decoder final : private PhasedWork {
   uint8_t* piece(int64_t block, int64_t layer, int64_t kv_head) const;
   int blocks_per_item(int num_rows) const;
   void activate(int layer, int item, int thread);
+  bool activates_in_tiles(const Layer& layer) const;
+  void activate_tiles(const PackedMatrix& gate, const PackedMatrix& up, int rows, float* scratch, int first_block);
   static int total_panels(const Products& products);
   static const void* panel_of(const Products& products, int index);
   int panels_per_item(const Products& products) const;

@@ -36,8 +36,10 @@ int Decoder::total_panels(const Products& products) {
 int Decoder::panels_per_item(const Products& products) const {
   // Several items a thread, so that one that is late takes fewer; not so small that claiming shows; as many for each, where
   // that doesn't halve them.
-  const int total = total_panels(products), most = std::clamp(total / (team_.size() * 4), 1, 32);
-  for (int grab = most; 2 * grab > most; --grab) {
+  // Tiles of weights go by twos.
+  const int step = products.inputs->needs_pairs ? 2 : 1, total = total_panels(products);
+  const int most = std::clamp(total / (team_.size() * 4) / step * step, step, 32);
+  for (int grab = most; 2 * grab > most; grab -= step) {
     if ((total + grab - 1) / grab % team_.size() == 0) return grab;
   }
   return most;
@@ -99,6 +101,7 @@ void Decoder::activate(int index, int item, int thread) {
   gate_panels.next_panel = up_panels.values;
   const int next = first_panel_of_next(item, wide / kPanel);
   if (next < num_panels(layer.gate.view)) up_panels.next_panel = panels_of(layer.gate.view, next, 1).values;
+  if (activates_in_tiles(layer)) return activate_tiles(gate_panels, up_panels, rows, gate, first / kBlock);
   multiply_panels(gate_panels, hidden_inputs_, rows, 0, panels, gate, width);
   multiply_panels(up_panels, hidden_inputs_, rows, 0, panels, up, width);
   for (int row = 0; row < rows; row += kRowGroup) {
@@ -113,6 +116,23 @@ void Decoder::activate(int index, int item, int thread) {
     }
     round_blocks(active, width, count, width / kBlock, inner_inputs_, row, first / kBlock);
   }
+}
+
+bool Decoder::activates_in_tiles(const Layer& layer) const {
+  const Inputs& inner = inner_inputs_;
+  return is_tiled(layer.gate.view.format) && is_tiled(layer.up.view.format) && inner.needs_pairs && !inner.needs_floats &&
+         !inner.needs_quantized;
+}
+
+void Decoder::activate_tiles(const PackedMatrix& gate, const PackedMatrix& up, int rows, float* scratch, int first_block) {
+  // Rows stay side by side in registers: what comes out of tiles goes into tiles.
+  const int panels = num_panels(gate), count = (rows + kRowGroup - 1) / kRowGroup * kRowGroup * panels * kPanel;
+  const uint16_t* pairs = reinterpret_cast<const uint16_t*>(hidden_inputs_.pairs.data());
+  kernels_->matmul_into_tiles(gate, pairs, rows, 0, panels, scratch);
+  kernels_->matmul_into_tiles(up, pairs, rows, 0, panels, scratch + count);
+  kernels_->swiglu(scratch, scratch + count, count, scratch);
+  uint16_t* inner = reinterpret_cast<uint16_t*>(inner_inputs_.pairs.data());
+  kernels_->pair_tiles(scratch, rows, panels * kPanel / kBlock, inner, inner_inputs_.num_blocks(), first_block);
 }
 
 void Decoder::embed(int row) {

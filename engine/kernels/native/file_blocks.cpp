@@ -132,6 +132,9 @@ const BlockEncoding* find_block_encoding(const std::string& name) {
       {"Q5_0", {Format::kUint5, 32, 22, decode_q5_0}},     {"Q5_1", {Format::kUint5, 32, 24, decode_q5_1}},
       {"Q8_0", {Format::kUint8, 32, 34, decode_q8_0}},     {"Q4_K", {Format::kUint4K, 256, 144, decode_q4_k}},
       {"Q5_K", {Format::kUint5K, 256, 176, decode_q5_k}}, {"Q6_K", {Format::kUint6K, 256, 210, decode_q6_k}},
+      // Blocks of the first two, to be multiplied in bfloat16.
+      {"Q4_0:bfloat16", {Format::kInt4Tiles, 32, 18, decode_q4_0}},
+      {"Q4_1:bfloat16", {Format::kInt4OffsetTiles, 32, 20, decode_q4_1}},
   };
   for (const auto& known : kEncodings) {
     if (name == known.name) return &known.encoding;

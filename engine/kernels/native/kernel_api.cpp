@@ -38,9 +38,9 @@ void multiply(const KernelTable& kernels, const PackedMatrix& matrix, const floa
   if (is_tiled(matrix.format)) {
     if (!kernels.matmul_tiled) throw std::invalid_argument("the matrix was packed for other kernels");
     const int64_t places = int64_t(num_rows + kRowGroup - 1) / kRowGroup * kRowGroup;
-    const AlignedMemory memory(size_t(places * num_inputs) * sizeof(uint16_t));
-    uint16_t* pairs = reinterpret_cast<uint16_t*>(memory.data());
     const int blocks = num_inputs / kBlock;
+    const AlignedMemory memory(size_t(places * num_paired_blocks(blocks) * kBlock) * sizeof(uint16_t));
+    uint16_t* pairs = reinterpret_cast<uint16_t*>(memory.data());
     kernels.pair_blocks(x, num_inputs, num_rows, blocks, pairs, blocks, 0, 0);
     kernels.matmul_tiled(matrix, pairs, num_rows, 0, panels, y, matrix.num_outputs);
     return;

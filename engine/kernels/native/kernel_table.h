@@ -37,14 +37,20 @@ enum class Format : int {
   // have matmul_tiled and rows are a multiple of 32.
   kBFloat16Tiles = 9,
   kFloat16Tiles = 10,
+  // w = scale * (q - 8), q in 0..15, multiplied with rows in bfloat16 as those are; see int4_panel.h.
+  kInt4Tiles = 11,
+  kInt4OffsetTiles = 12,  // the same plus an offset for each block
 };
 
 // Whether a matrix is multiplied in float32, its values being converted in registers.
 static inline bool is_float(Format format) {
   return format == Format::kFloat32 || format == Format::kBFloat16 || format == Format::kFloat16;
 }
+static inline bool is_int4_tiled(Format format) {
+  return format == Format::kInt4Tiles || format == Format::kInt4OffsetTiles;
+}
 static inline bool is_tiled(Format format) {
-  return format == Format::kBFloat16Tiles || format == Format::kFloat16Tiles;
+  return format == Format::kBFloat16Tiles || format == Format::kFloat16Tiles || is_int4_tiled(format);
 }
 static inline int value_bytes(Format format) { return format == Format::kFloat32 ? 4 : 2; }
 
@@ -59,6 +65,9 @@ struct PackedMatrix {
 
 static inline int num_panels(const PackedMatrix& w) { return (w.num_outputs + kPanel - 1) / kPanel; }
 static inline int num_blocks(const PackedMatrix& w) { return w.num_inputs / kBlock; }
+// Rows in bfloat16 hold the sums of their blocks behind these, as inputs of as many further blocks.
+constexpr int num_sum_blocks(int num_blocks) { return (num_blocks + kBlock - 1) / kBlock; }
+constexpr int num_paired_blocks(int num_blocks) { return num_blocks + num_sum_blocks(num_blocks); }
 
 constexpr int kRowGroup = 16;  // rows of activations that lie together
 
@@ -155,6 +164,11 @@ struct KernelTable {
                       int first_row, int first_block);
   void (*matmul_tiled)(const PackedMatrix& w, const uint16_t* pairs, int num_rows, int first_panel, int last_panel,
                        float* y, int64_t stride);
+  // The same products as the tiles that they are, [group of 16 rows][panel][16 outputs][16 rows], and the rounding of
+  // blocks that lie so, [group][block][32 inputs][16 rows].
+  void (*matmul_into_tiles)(const PackedMatrix& w, const uint16_t* pairs, int num_rows, int first_panel, int last_panel,
+                            float* tiles);
+  void (*pair_tiles)(const float* tiles, int num_rows, int num_blocks, uint16_t* pairs, int blocks_a_row, int first_block);
   // out = x / rms(x) * weight (Zhang and Sennrich, arXiv 1910.07467).
   void (*rms_norm)(const float* x, const float* weight, int size, float epsilon, float* out);
   // x += delta, then the same. `next` is how many floats later the row lies that comes next; 0 if none does.

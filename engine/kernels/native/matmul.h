@@ -18,8 +18,11 @@ namespace {
 #if !defined(__AMX_INT8__)
 constexpr auto pair_blocks =
     static_cast<void (*)(const float*, int64_t, int, int, uint16_t*, int, int, int)>(nullptr);
+constexpr auto pair_tiles = static_cast<void (*)(const float*, int, int, uint16_t*, int, int)>(nullptr);
 constexpr auto matmul_tiled =
     static_cast<void (*)(const PackedMatrix&, const uint16_t*, int, int, int, float*, int64_t)>(nullptr);
+constexpr auto matmul_into_tiles =
+    static_cast<void (*)(const PackedMatrix&, const uint16_t*, int, int, int, float*)>(nullptr);
 #endif
 
 #if defined(__AVX512VNNI__) && !defined(__AMX_INT8__)

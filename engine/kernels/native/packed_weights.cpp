@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "file_blocks.h"
+#include "int4_panel.h"
 #include "quantized_panel.h"
 
 namespace pellucid {
@@ -18,6 +19,9 @@ float bfloat16_to_float(uint16_t value) {
 }
 
 size_t bytes_a_panel(const PackedMatrix& view) {
+  if (is_int4_tiled(view.format)) {
+    return size_t(int4_panel_bytes(view.format == Format::kInt4OffsetTiles, num_blocks(view)));
+  }
   if (!is_float(view.format) && !is_tiled(view.format)) return size_t(panel_bytes(view.format, num_blocks(view)));
   return size_t(view.num_inputs) * kPanel * size_t(value_bytes(view.format));
 }
@@ -67,6 +71,47 @@ void pack_block(const PackedMatrix& view, uint8_t* values, const FileBlock& bloc
     panel[place.small_scales + kPanel + lane] = block.small_scales[1];
   }
   pack_integers(view.format, block.integers, lane, panel + place.values);
+}
+
+void put_half(uint8_t* at, uint16_t half) { std::memcpy(at, &half, 2); }
+
+void pack_int4_block(const PackedMatrix& view, uint8_t* values, const FileBlock& block, int output, int64_t index) {
+  const int lane = output % kPanel;
+  const bool has_offsets = view.format == Format::kInt4OffsetTiles;
+  uint8_t* panel = values + output / kPanel * int4_panel_bytes(has_offsets, num_blocks(view));
+  const float given = half_to_float(block.scale), scale = has_scale_code(given) ? given : 0;
+  if (!(given < kScaleLimit && given > -kScaleLimit)) throw std::invalid_argument("a block's scale is too large for bfloat16 tiles");
+  put_half(panel + 2 * (index * kPanel + lane), scale == 0 ? 0 : scale_code(scale));
+  uint8_t* words = panel + int4_values_at(num_blocks(view)) + index * 256 + lane / 4 * 64;
+  for (int i = 0; i < kBlock; ++i) {
+    const int value = scale == 0 ? 0 : block.integers[i] - 8;
+    uint16_t word;
+    std::memcpy(&word, words + 2 * i, 2);
+    put_half(words + 2 * i, uint16_t(word | (value < 0 ? 8 | (-value & 7) : value) << lane % 4 * 4));
+  }
+  const float offset = half_to_float(block.offset) + 8 * scale;
+  if (has_offsets) put_half(panel + int4_offset_at(num_blocks(view), index, lane), float_to_bfloat16(offset));
+}
+
+void unpack_int4(const PackedMatrix& matrix, int output, float* out) {
+  const bool has_offsets = matrix.format == Format::kInt4OffsetTiles;
+  const int64_t blocks = num_blocks(matrix), lane = output % kPanel;
+  const uint8_t* panel =
+      static_cast<const uint8_t*>(matrix.values) + output / kPanel * int4_panel_bytes(has_offsets, blocks);
+  auto half_at = [&](int64_t at) {
+    uint16_t half;
+    std::memcpy(&half, panel + at, 2);
+    return half;
+  };
+  for (int64_t b = 0; b < blocks; ++b) {
+    const float scale = scale_of_code(half_at(2 * (b * kPanel + lane)));
+    const float offset = has_offsets ? bfloat16_to_float(half_at(int4_offset_at(blocks, b, int(lane)))) : 0.0f;
+    for (int i = 0; i < kBlock; ++i) {
+      const int word = half_at(int4_values_at(blocks) + b * 256 + lane / 4 * 64 + 2 * i) >> lane % 4 * 4 & 15;
+      const int value = word < 8 ? word : word == 8 ? -8 : 8 - word;
+      *out++ = bfloat16_to_float(float_to_bfloat16(scale * float(value))) + offset;
+    }
+  }
 }
 
 template <Format F>
@@ -123,6 +168,9 @@ Format format_of(const KernelTable& kernels, const std::string& encoding, int nu
   if (num_inputs % known->super_block_inputs) {
     throw std::invalid_argument("rows must be a multiple of " + std::to_string(known->super_block_inputs) + " inputs");
   }
+  if (is_tiled(known->format) && !kernels.matmul_tiled) {
+    throw std::invalid_argument(std::string("the kernels of ") + kernels.name + " have no tiles for " + encoding);
+  }
   return known->format;
 }
 
@@ -145,18 +193,21 @@ PackedMatrix panels_of(const PackedMatrix& matrix, int first, int count) {
 void pack_rows(OwnedMatrix& matrix, const std::string& encoding, const uint8_t* data, int first_output, int num_rows) {
   const PackedMatrix& view = matrix.view;
   uint8_t* values = matrix.values.data();
-  if (is_float(view.format) || is_tiled(view.format)) {
+  if (is_float(view.format) || (is_tiled(view.format) && !is_int4_tiled(view.format))) {
     const size_t row_bytes = size_t(view.num_inputs) * size_t(value_bytes(view.format));
     for (int r = 0; r < num_rows; ++r) pack_float_row(view, values, data + size_t(r) * row_bytes, first_output + r);
     return;
   }
   const BlockEncoding* found = find_block_encoding(encoding);
+  const bool is_int4 = is_int4_tiled(view.format);
   if (!found || found->format != view.format) throw std::invalid_argument("mixed formats in one matrix");
   const BlockEncoding& known = *found;
   const size_t row_bytes = size_t(view.num_inputs / known.super_block_inputs) * size_t(known.super_block_bytes);
   for (int r = 0; r < num_rows; ++r) {
     const uint8_t* row = data + size_t(r) * row_bytes;
-    for (int b = 0; b < num_blocks(view); ++b) pack_block(view, values, known.decode(row, b), first_output + r, b);
+    for (int b = 0; b < num_blocks(view); ++b) {
+      (is_int4 ? pack_int4_block : pack_block)(view, values, known.decode(row, b), first_output + r, b);
+    }
   }
 }
 
@@ -168,6 +219,8 @@ void unpack_row(const PackedMatrix& matrix, int output, float* out) {
     case Format::kUint4K: return unpack_blocks<Format::kUint4K>(matrix, output, out);
     case Format::kUint5K: return unpack_blocks<Format::kUint5K>(matrix, output, out);
     case Format::kUint6K: return unpack_blocks<Format::kUint6K>(matrix, output, out);
+    case Format::kInt4Tiles:
+    case Format::kInt4OffsetTiles: return unpack_int4(matrix, output, out);
     default: return unpack_floats(matrix, output, out);
   }
 }

@@ -31,7 +31,8 @@ void allocate_matrix(OwnedMatrix& matrix, Format format, int num_outputs, int nu
 // Panels first..first+count-1 of a matrix, as a matrix of their own.
 PackedMatrix panels_of(const PackedMatrix& matrix, int first, int count);
 
-// Packs rows of `encoding` as outputs first_output... No value changes: every one of them has an exact packed form.
+// Packs rows of `encoding` as outputs first_output... No value changes: every one of them has an exact packed form; but 4-bit
+// ones for bfloat16 become what is multiplied, see int4_panel.h.
 void pack_rows(OwnedMatrix& matrix, const std::string& encoding, const uint8_t* data, int first_output, int num_rows);
 
 // Writes one output's weights as floats: the embedding look-up of a packed matrix.

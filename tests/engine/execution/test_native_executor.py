@@ -19,6 +19,7 @@ from engine.execution.forward_batch import build_forward_batch
 from engine.execution.kv_dtype import best_half
 from engine.execution.native_executor import NativeExecutor
 from engine.execution.reference import ReferenceExecutor
+from engine.kernels.native_library import NativeLibrary
 from engine.model.load import load_model
 from engine.model.spec import DecoderSpec
 from engine.model.weights import Weights
@@ -117,11 +118,49 @@ def test_native_executor_int8_weights_are_those_of_a_q8_0_file() -> None:
     assert native_executor(PACKABLE_SPEC, blocks, int8_weights=True).dtype_name == "Q4_1"
 
 
+@pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K"])
+def test_native_executor_in_bfloat16_is_nearer_to_exact_reference_than_in_integers(encoding: str) -> None:
+    spec = packable_spec(encoding)
+    weights = quantized_weights(spec, encoding)
+    exact = oracle_run(spec, weights)
+    exact.generate(exact.add("a", prompt(37), all_rows=True), 1)
+    true = torch.stack(list(exact.logits.values()))
+    errors = []
+    for bfloat16 in (False, True):
+        run = native_run(spec, weights, instruction_set="amx", bfloat16=bfloat16)
+        run.generate(run.add("a", prompt(37), all_rows=True), 1)
+        errors.append(float((torch.stack(list(run.logits.values())).double() - true).std() / true.std()))
+    assert 0 < errors[1] < 0.75 * errors[0]
+
+
+def test_native_executor_in_bfloat16_takes_floats_as_a_bf16_file_has_them() -> None:
+    """But the vocabulary's matrix, which keeps the precision of the file."""
+    floats = quantized_weights(PACKABLE_SPEC, "F32")
+    halves = quantized_weights(PACKABLE_SPEC, "BF16")
+    vocabulary = {name: floats[name] for name in ("embed.weight", "head.weight") if name in floats}
+    ours = native_run(PACKABLE_SPEC, floats, instruction_set="amx", bfloat16=True)
+    theirs = native_run(PACKABLE_SPEC, Weights({**halves.tensors, **vocabulary}), instruction_set="amx")
+    for run in (ours, theirs):
+        run.generate(run.add("a", prompt(37), all_rows=True), 2)
+    assert largest_difference(ours, theirs) == 0
+
+
+def test_native_executor_in_bfloat16_without_amx_is_refused() -> None:
+    with pytest.raises(ConfigError, match="`dtype` bfloat16 of the native executor needs AMX, this one has portable"):
+        native_executor(PACKABLE_SPEC, tiny_weights(PACKABLE_SPEC), instruction_set="portable", bfloat16=True)
+
+
 def test_native_executor_dtype_name_is_the_precision_of_most_weights() -> None:
     weights = quantized_weights(PACKABLE_SPEC, "Q8_0")
     assert native_executor(PACKABLE_SPEC, weights).dtype_name == "Q8_0"
     assert native_executor(PACKABLE_SPEC, weights, exact=True).dtype_name == "float32"
     assert native_executor(PACKABLE_SPEC, quantized_weights(PACKABLE_SPEC, "BF16")).dtype_name == "BF16"
+
+
+def test_native_executor_dtype_name_says_what_blocks_are_multiplied_in() -> None:
+    blocks = quantized_weights(PACKABLE_SPEC, "Q4_1")
+    executor = native_executor(PACKABLE_SPEC, blocks, instruction_set="amx", bfloat16=True)
+    assert executor.dtype_name == "Q4_1:bfloat16"
 
 
 def test_native_executor_instruction_sets_agree_to_rounding() -> None:
@@ -324,7 +363,7 @@ def native_config(**settings: object) -> EngineConfig:
     return EngineConfig(model="random:tiny", executor="native", num_kv_blocks=16, max_num_seqs=4, **settings)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("field", [{"dtype": "bfloat16"}, {"device": "cuda"}])
+@pytest.mark.parametrize("field", [{"dtype": "float16"}, {"device": "cuda"}])
 def test_build_native_with_a_setting_it_lacks_is_refused(field: dict[str, str]) -> None:
     model = load_model("random:tiny")
     with pytest.raises(ConfigError, match="of the native executor must be"):
@@ -339,6 +378,26 @@ def test_build_native_core_says_what_runs() -> None:
     )
     assert (info.executor, info.dtype, info.device, info.threads) == ("native", "float32", "cpu", 2)
     assert (info.kv_dtype, 2 * info.kv_cache_bytes) == (half, 16 * 16 * model.spec.kv_bytes_per_token_fp32)
+
+
+@pytest.mark.parametrize("instruction_set", ["amx", "avx512"])
+def test_auto_in_bfloat16_is_native_where_there_are_tiles(
+    instruction_set: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library_for("portable")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(NativeLibrary, "instruction_set", lambda self, name="auto": instruction_set)
+    expected = "native" if instruction_set == "amx" else "torch"
+    assert choose_executor(EngineConfig(model="random:tiny", dtype="bfloat16")) == expected
+
+
+def test_build_native_core_in_bfloat16_says_so() -> None:
+    library_for("amx")
+    _, info = assemble_core(
+        load_model("random:tiny"), native_config(dtype="bfloat16"), clock=ManualClock(), progress=lambda stage: None,
+        started=0.0,
+    )  # fmt: skip
+    assert (info.executor, info.dtype) == ("native", "BF16")
 
 
 def test_build_native_core_serves_without_torch() -> None:
@@ -367,7 +426,8 @@ def test_build_native_not_built_says_how(monkeypatch: pytest.MonkeyPatch, tmp_pa
     [
         ({}, True, "native"),
         ({"dtype": "float32", "device": "cpu"}, True, "native"),
-        ({"dtype": "bfloat16"}, True, "torch"),
+        ({"dtype": "float16"}, True, "torch"),
+        ({"dtype": "bfloat16"}, False, "torch"),
         ({"dtype": "int8"}, True, "native"),
         ({"dtype": "int8"}, False, "native"),
         ({}, False, "torch"),

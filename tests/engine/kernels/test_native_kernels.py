@@ -21,6 +21,7 @@ FLOAT_ROWS = [
     if instruction_set != "amx" or inputs % BLOCK
 ]
 BLOCK_ENCODINGS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+INT4_ENCODINGS = ("Q4_0", "Q4_1")  # that bfloat16 tiles take as they are
 
 
 @pytest.fixture(params=ALL_INSTRUCTION_SETS)
@@ -67,6 +68,86 @@ def test_half_precision_matmul_in_tiles_is_that_of_values_in_bfloat16(
     x, weights = noise(rows, inputs), quantized(noise(outputs, inputs, seed=1), encoding)
     expected = in_bfloat16(x) @ in_bfloat16(dequantize_rows(weights, encoding)).T
     np.testing.assert_allclose(kernels.matmul(x, weights, encoding=encoding), expected, rtol=1e-5, atol=1e-4)
+
+
+def int4_parts(weights: np.ndarray, encoding: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return what bfloat16 tiles multiply: weights [outputs, inputs], offsets [outputs, blocks] of the blocks' sums."""
+    size = block_format(encoding).block_bytes
+    blocks = weights.reshape(len(weights), -1, size)
+    scales = blocks[:, :, :2].copy().view(np.float16).astype(np.float32)
+    nibbles = np.concatenate([blocks[:, :, size - 16 :] & 15, blocks[:, :, size - 16 :] >> 4], axis=2)
+    values = in_bfloat16(scales * (nibbles.astype(np.float32) - 8)).reshape(len(weights), -1)
+    if encoding == "Q4_0":
+        return values, np.zeros(scales.shape[:2])
+    minima = blocks[:, :, 2:4].copy().view(np.float16).astype(np.float32)
+    return values, in_bfloat16((minima + 8 * scales)[:, :, 0])
+
+
+@pytest.mark.parametrize("encoding", INT4_ENCODINGS)
+@pytest.mark.parametrize("rows", [*ROWS, 16, 17, 49, 65, 130])
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 32), (17, 64), (35, 160), (50, 2080)])
+def test_int4_matmul_in_tiles_is_that_of_values_in_bfloat16(
+    encoding: str, rows: int, outputs: int, inputs: int
+) -> None:
+    kernels = NativeKernels(library_for("amx"), "amx")
+    x, weights = noise(rows, inputs), quantized(noise(outputs, inputs, seed=1), encoding)
+    values, offsets = int4_parts(weights, encoding)
+    rounded = in_bfloat16(x)
+    sums = in_bfloat16(rounded.reshape(rows, inputs // BLOCK, BLOCK).sum(axis=2).astype(np.float32))
+    expected = rounded @ values.T + sums @ offsets.T
+    found = kernels.matmul(x, weights, encoding=f"{encoding}:bfloat16")
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("encoding", INT4_ENCODINGS)
+def test_int4_matmul_in_tiles_has_the_same_bits_in_any_company(encoding: str) -> None:
+    """Of few rows and many, of more than one opening serves, and of more inputs than are opened at a time."""
+    kernels = NativeKernels(library_for("amx"), "amx")
+    for inputs, rows in ((96, 530), (2080, 130)):
+        x, weights = noise(rows, inputs), quantized(noise(50, inputs, seed=1), encoding)
+        together = kernels.matmul(x, weights, encoding=f"{encoding}:bfloat16")
+        for count in (1, 2, 3, 4, 7, 15, 16, 17, 33, 49, 64, 65, 97, rows - 23):
+            for first in (0, 1, 23):
+                part = kernels.matmul(x[first : first + count], weights, encoding=f"{encoding}:bfloat16")
+                assert np.array_equal(part, together[first : first + count]), (inputs, first, count)
+
+
+@pytest.mark.parametrize("encoding", INT4_ENCODINGS)
+@pytest.mark.parametrize("inputs", [32, 96, 2080])
+def test_packing_for_bfloat16_tiles_keeps_what_they_multiply(encoding: str, inputs: int) -> None:
+    weights = quantized(noise(35, inputs) * 3, encoding)
+    values, offsets = int4_parts(weights, encoding)
+    unpacked = NativeKernels(library_for("amx"), "amx").unpack(weights, inputs, encoding=f"{encoding}:bfloat16")
+    expected = values.astype(np.float32) + np.repeat(offsets, BLOCK, axis=1).astype(np.float32)
+    assert np.array_equal(unpacked, expected)
+
+
+@pytest.mark.parametrize("mantissa", [1024, 1025, 1371, 2040, 2047])
+def test_int4_matmul_in_tiles_rounds_every_multiple_of_a_scale_to_nearest(mantissa: int) -> None:
+    kernels = NativeKernels(library_for("amx"), "amx")
+    scales = [sign * mantissa * 2.0**power for sign in (1, -1) for power in (-28, -24, -17, -10, 1)]
+    rows = np.zeros((len(scales), 18), dtype=np.uint8)
+    rows[:, :2] = np.array(scales, dtype=np.float16)[:, None].view(np.uint8)
+    rows[:, 2:] = np.arange(16) * 17
+    found = kernels.matmul(np.eye(BLOCK, dtype=np.float32), rows, encoding="Q4_0:bfloat16").T
+    values, _ = int4_parts(rows, "Q4_0")
+    # Scales under 2^-20 count as 0.
+    np.testing.assert_allclose(found, np.where(np.abs(scales)[:, None] < 2.0**-20, 0, values), rtol=0, atol=1e-37)
+
+
+@pytest.mark.parametrize("scale", [4096.0, -8192.0, np.inf, np.nan])
+def test_packing_for_bfloat16_tiles_refuses_a_scale_without_a_code(scale: float) -> None:
+    rows = np.zeros((1, 20), dtype=np.uint8)
+    rows[0, :2] = np.array([scale], dtype=np.float16).view(np.uint8)
+    with pytest.raises(ConfigError, match="scale is too large"):
+        NativeKernels(library_for("amx"), "amx").unpack(rows, 32, encoding="Q4_1:bfloat16")
+
+
+@pytest.mark.parametrize("name", ["avx512", "avx2", "portable"])
+def test_kernels_without_tiles_refuse_blocks_for_bfloat16(name: str) -> None:
+    kernels = NativeKernels(library_for(name), name)
+    with pytest.raises(ConfigError, match=f"{name} have no tiles for Q4_0:bfloat16"):
+        kernels.unpack(np.zeros((1, 18), dtype=np.uint8), 32, encoding="Q4_0:bfloat16")
 
 
 @pytest.mark.parametrize("encoding", BLOCK_ENCODINGS)

@@ -1,6 +1,7 @@
 """service/benchmark/roofline.py and engine/execution/step_demand.py: the least work of a step, and its share."""
 
 from engine.execution.step_demand import StepDemand, step_demand
+from engine.model.weights import WeightTensor
 from service.benchmark.roofline import Ceilings, roofline_share
 from tests.support.native import PACKABLE_SPEC, quantized_weights
 
@@ -8,7 +9,11 @@ LAYER = 96 * 64 + 2 * 32 * 64 + 64 * 96 + 3 * 96 * 64  # q; k and v; o; gate, up
 VOCABULARY = 131 * 64
 Q8_0_BYTES = 34 / 32
 Q4_0_BYTES = 18 / 32
-FLOATS = ("F32", "F16", "BF16")
+
+
+def in_floats(tensor: WeightTensor) -> bool:
+    return tensor.encoding in ("F32", "F16", "BF16")
+
 CEILINGS = Ceilings(
     read_bytes_per_s=100.0,
     integer_ops_per_s=1000.0,
@@ -21,7 +26,7 @@ CEILINGS = Ceilings(
 def test_step_demand_counts_each_matrix_once_and_logits_for_the_rows_that_need_them() -> None:
     found = step_demand(
         PACKABLE_SPEC, quantized_weights(PACKABLE_SPEC, "Q8_0"), num_tokens=10, num_logits=2, num_kv_tokens=100,
-        kv_token_bytes=7, float_encodings=FLOATS,
+        kv_token_bytes=7, in_floats=in_floats,
     )  # fmt: skip
     assert found.float_operations == 0
     assert found.operations == 2 * 10 * 3 * LAYER + 2 * 2 * VOCABULARY
@@ -33,7 +38,7 @@ def test_step_demand_counts_each_matrix_once_and_logits_for_the_rows_that_need_t
 def test_step_demand_without_logits_reads_no_vocabulary() -> None:
     found = step_demand(
         PACKABLE_SPEC, quantized_weights(PACKABLE_SPEC, "Q4_0"), num_tokens=1, num_logits=0, num_kv_tokens=0,
-        kv_token_bytes=1, float_encodings=FLOATS,
+        kv_token_bytes=1, in_floats=in_floats,
     )  # fmt: skip
     assert (found.operations, found.num_bytes) == (2 * 3 * LAYER, Q4_0_BYTES * 3 * LAYER)
 
@@ -41,7 +46,7 @@ def test_step_demand_without_logits_reads_no_vocabulary() -> None:
 def test_step_demand_of_matrices_in_floats_is_all_float_operations() -> None:
     found = step_demand(
         PACKABLE_SPEC, quantized_weights(PACKABLE_SPEC, "BF16"), num_tokens=10, num_logits=2, num_kv_tokens=0,
-        kv_token_bytes=1, float_encodings=FLOATS,
+        kv_token_bytes=1, in_floats=in_floats,
     )  # fmt: skip
     assert found.operations == found.float_operations == 2 * 10 * 3 * LAYER + 2 * 2 * VOCABULARY
 
