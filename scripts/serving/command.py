@@ -72,7 +72,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def _arms(args: argparse.Namespace, file: str, logs: Path) -> tuple[list[Arm], dict[str, str]]:
     """Return the arms that can be tried, ours first, and why others can't."""
-    arms: list[Arm] = [PellucidArm(f"Pellucid {_precision(file)}", logs, model=file, options=args.serve_option)]
+    name = f"Pellucid {_precision(file)}"
+    arms: list[Arm] = [PellucidArm(name, logs, model=file, options=args.serve_option)]
+    arms += [
+        PellucidArm(f"{name} in {dtype}", logs, model=file, options=[*args.serve_option, "--dtype", dtype])
+        for dtype in args.also_dtype
+    ]
     missing: dict[str, str] = {}
     threads = args.threads
     files = [file, *args.peer_model]
@@ -129,10 +134,10 @@ def _report(record: dict[str, Any], console: Console) -> None:
             )
         console.print(table)
         if "best_peer" in cell:
-            console.print(
-                f"{cell['ratio_to_best_peer']} times {cell['best_peer']}, rounds {cell['ratio_spread']}",
-                highlight=False,
-            )
+            ratios = {"": {"ratio": cell["ratio_to_best_peer"], "spread": cell["ratio_spread"]}, **cell["other_ratios"]}
+            for name, found in ratios.items():
+                line = f"{found['ratio']} times {cell['best_peer']}, rounds {found['spread']}"
+                console.print(f"{name}: {line}" if name else line, highlight=False)
     for name, reason in record["missing"].items():
         console.print(f"MISSING {name}: {reason}", highlight=False)
     console.print(str(record["machine"]), highlight=False)
@@ -154,6 +159,9 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "--vllm-environment", action="append", default=[], metavar="NAME=VALUE", help="further settings of vLLM's"
     )
     parser.add_argument("--serve-option", action="append", default=[], metavar="=OPTION", help="for `pellucid serve`")
+    parser.add_argument(
+        "--also-dtype", action="append", default=[], metavar="DTYPE", help="measure `pellucid serve --dtype DTYPE` too"
+    )
     parser.add_argument("--workloads", default="W1,W2,W3", help="which, comma-separated")
     parser.add_argument("--streams", default="", help="only these concurrencies, comma-separated")
     parser.add_argument("--repeats", type=int, default=3, help="rounds, another arm first in each")

@@ -133,12 +133,19 @@ class Comparison:
         peers = [arm.name for arm in arms if not arm.is_ours]
         if peers:
             best = max(peers, key=medians.__getitem__)
-            mine, theirs = by_arm[ours[0]].rates(workload), by_arm[best].rates(workload)
-            paired = sorted(a / b for a, b in zip(mine, theirs, strict=True))
+            ratios = {name: _ratio(by_arm[name].rates(workload), by_arm[best].rates(workload)) for name in ours}
             record["best_peer"] = best
-            record["ratio_to_best_peer"] = round(medians[ours[0]] / medians[best], 3)
-            record["ratio_spread"] = [round(paired[0], 3), round(paired[-1], 3)]
+            record["ratio_to_best_peer"], record["ratio_spread"] = ratios[ours[0]]
+            record["other_ratios"] = {
+                name: {"ratio": ratio, "spread": spread} for name, (ratio, spread) in ratios.items() if name != ours[0]
+            }
         return record
+
+
+def _ratio(mine: Sequence[float], theirs: Sequence[float]) -> tuple[float, list[float]]:
+    """Return the ratio of the medians, and the least and the greatest of the rounds'."""
+    paired = sorted(a / b for a, b in zip(mine, theirs, strict=True))
+    return round(statistics.median(mine) / statistics.median(theirs), 3), [round(paired[0], 3), round(paired[-1], 3)]
 
 
 def _arm_record(cell: Cell, workload: Workload) -> dict[str, Any]:

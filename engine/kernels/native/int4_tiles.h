@@ -33,7 +33,8 @@ struct ExponentTable {
     for (int code = 0; code < 64; ++code) {
       for (int place = 0; place < 32; ++place) {
         const bool negative = (place % 16 >= 8) != (code >= 32);
-        // A magnitude of 0 takes the place of 8 without its exponent, which leaves a subnormal number: 0 to a tile product.
+        // A magnitude of 0 takes the place of 8 without its exponent. That leaves a subnormal number, 0 to a tile product,
+        // or 2^-126 where the mantissa of 8 times the scale was rounded up to the next power.
         const unsigned sum = (unsigned(130 + kLeastScaleExponent + code % 32) << 7) + (negative ? 0x8000u : 0u);
         bits[code][place] = place % 16 == 0 ? 0 : uint16_t(sum);
       }
@@ -44,8 +45,9 @@ struct ExponentTable {
 alignas(64) constexpr MultiplesTable kMultiples;
 alignas(64) constexpr ExponentTable kExponents;
 
-// Opens block `b` of a panel that has num_blocks.
-inline void open_int4(const uint8_t* panel, int64_t num_blocks, int64_t b, WeightTile& out) {
+// Opens block `b` of a panel that has num_blocks; before each quarter of it, between(quarter) is called.
+template <class Between>
+inline void open_int4(const uint8_t* panel, int64_t num_blocks, int64_t b, WeightTile& out, Between between) {
   alignas(32) uint16_t multiples[kPanel], exponents[kPanel];  // bytes from the tables' beginnings
   const __m256i codes = _mm256_load_si256(reinterpret_cast<const __m256i*>(panel) + b);
   _mm256_store_si256(reinterpret_cast<__m256i*>(multiples),
@@ -55,6 +57,7 @@ inline void open_int4(const uint8_t* panel, int64_t num_blocks, int64_t b, Weigh
   const uint8_t* values = panel + int4_values_at(num_blocks) + b * 256;
 #pragma GCC unroll 4
   for (int p = 0; p < 4; ++p) {
+    between(p);
     const __m512i words = _mm512_load_si512(values + 64 * p);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {

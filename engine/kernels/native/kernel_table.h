@@ -158,17 +158,18 @@ struct KernelTable {
   void (*matmul_float)(const PackedMatrix& w, const float* x, int num_rows, int first_panel, int last_panel, float* y,
                        int64_t stride);
   // The same in bfloat16, for a format that is_tiled; null where there are no such kernels. pair_blocks rounds
-  // x as quantize_blocks does, into pairs [group of 16 rows][block][16 pairs of inputs][16 rows][2]; unused places may hold
-  // anything.
+  // x as quantize_blocks does, into pairs [group of 16 rows][block][16 pairs of inputs][16 rows][2], behind which the
+  // blocks' sums lie as num_sum_blocks further blocks. Unused rows may hold anything, unused places of sums must be 0.
   void (*pair_blocks)(const float* x, int64_t stride, int num_rows, int num_blocks, uint16_t* pairs, int blocks_a_row,
                       int first_row, int first_block);
   void (*matmul_tiled)(const PackedMatrix& w, const uint16_t* pairs, int num_rows, int first_panel, int last_panel,
                        float* y, int64_t stride);
   // The same products as the tiles that they are, [group of 16 rows][panel][16 outputs][16 rows], and the rounding of
-  // blocks that lie so, [group][block][32 inputs][16 rows].
+  // blocks that lie so, [group][block][32 inputs][16 rows]. Unused places hold anything.
   void (*matmul_into_tiles)(const PackedMatrix& w, const uint16_t* pairs, int num_rows, int first_panel, int last_panel,
                             float* tiles);
-  void (*pair_tiles)(const float* tiles, int num_rows, int num_blocks, uint16_t* pairs, int blocks_a_row, int first_block);
+  void (*pair_tiles)(const float* tiles, int num_rows, int num_blocks, uint16_t* pairs, int blocks_a_row,
+                     int first_block);
   // out = x / rms(x) * weight (Zhang and Sennrich, arXiv 1910.07467).
   void (*rms_norm)(const float* x, const float* weight, int size, float epsilon, float* out);
   // x += delta, then the same. `next` is how many floats later the row lies that comes next; 0 if none does.

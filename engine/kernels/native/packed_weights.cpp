@@ -80,7 +80,9 @@ void pack_int4_block(const PackedMatrix& view, uint8_t* values, const FileBlock&
   const bool has_offsets = view.format == Format::kInt4OffsetTiles;
   uint8_t* panel = values + output / kPanel * int4_panel_bytes(has_offsets, num_blocks(view));
   const float given = half_to_float(block.scale), scale = has_scale_code(given) ? given : 0;
-  if (!(given < kScaleLimit && given > -kScaleLimit)) throw std::invalid_argument("a block's scale is too large for bfloat16 tiles");
+  if (!(given < kScaleLimit && given > -kScaleLimit)) {
+    throw std::invalid_argument("a block's scale is too large for bfloat16 tiles");
+  }
   put_half(panel + 2 * (index * kPanel + lane), scale == 0 ? 0 : scale_code(scale));
   uint8_t* words = panel + int4_values_at(num_blocks(view)) + index * 256 + lane / 4 * 64;
   for (int i = 0; i < kBlock; ++i) {

@@ -30,17 +30,12 @@ struct PairingTask {
   uint16_t* group(int row) const {
     return pairs + int64_t(row / kRowGroup) * num_paired_blocks(blocks_a_row) * kGroupBlockPairs;
   }
-  // Where the sum of a block of a row lies in its group; places behind the last block's are unused.
+  // Where the sum of a block of a row lies in its group. Nobody writes the places behind the last block's, which were 0.
   int64_t sum_at(int block, int row) const {
     return int64_t(blocks_a_row + block / kBlock) * kGroupBlockPairs + (block % kBlock / 2 * kRowGroup + row % kRowGroup) * 2 +
            block % 2;
   }
 };
-
-// Zeroes a row's places of sums that no block has.
-inline void clear_unused_sums(const PairingTask& task, int row) {
-  for (int b = task.blocks_a_row; b < num_sum_blocks(task.blocks_a_row) * kBlock; ++b) task.group(row)[task.sum_at(b, row)] = 0;
-}
 
 inline void pair_row(const PairingTask& task, int row, const float* x) {
   const __m512i places = _mm512_slli_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), 4);
@@ -110,9 +105,6 @@ void pair_blocks(const float* x, int64_t stride, int num_rows, int num_blocks, u
     } else {
       for (int r = 0; r < count; ++r) pair_row(task, row + r, in + r * stride);
     }
-    if (first_block + num_blocks == blocks_a_row) {
-      for (int r = 0; r < count; ++r) clear_unused_sums(task, row + r);
-    }
     row += count;
   }
 }
@@ -131,9 +123,6 @@ void pair_tiles(const float* tiles, int num_rows, int num_blocks, uint16_t* pair
         lines[p] = _mm512_or_si512(_mm512_cvtepu16_epi32(even), _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16));
       }
       put_block(task, task.group(row), b, __mmask16((1u << count) - 1), lines);
-    }
-    if (first_block + num_blocks == blocks_a_row) {
-      for (int r = row; r < row + count; ++r) clear_unused_sums(task, r);
     }
   }
 }
