@@ -84,7 +84,7 @@ def measure(model: LoadedModel, args: argparse.Namespace, program: Path | None) 
             native = NativeExecutor(
                 spec, model.weights, library=library, num_blocks=num_blocks, block_size=BLOCK_SIZE,
                 max_tokens=args.window, max_positions=args.window, threads=args.threads,
-                kv_dtype=kv_dtype, int8_weights=args.dtype == "int8",
+                kv_dtype=kv_dtype, int8_weights=args.dtype == "int8", bfloat16=args.dtype == "bfloat16",
             )  # fmt: skip
             engines["Pellucid", kv_dtype] = from_executor(native)
             weights["Pellucid", kv_dtype] = native.dtype_name
@@ -146,9 +146,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--dtype",
-        choices=("auto", "int8"),
+        choices=("auto", "int8", "bfloat16"),
         default="auto",
-        help="of our weights: the file's, or 8 bits of a float file",
+        help="the file's, 8 bits of a float file, or products in bfloat16",
     )
     parser.add_argument("--windows", type=int, default=16, help="pieces of text, each computed from an empty cache")
     parser.add_argument("--window", type=int, default=256, help="tokens of a piece; p99.9 needs 1000 in all")

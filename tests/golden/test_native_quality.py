@@ -14,7 +14,7 @@ import torch
 from engine.config import KvDtypeName
 from engine.model.load import LoadedModel, load_model
 from engine.text.tokenizer import build_tokenizer
-from tests.support.native import native_executor
+from tests.support.native import library_for, native_executor
 from tests.support.paged_runs import PagedRun
 
 BLOCK_SIZE = 16
@@ -44,13 +44,13 @@ def windows(model: LoadedModel, count: int) -> list[list[int]]:
     return pieces[:: len(pieces) // count][:count]
 
 
-def divergences(model: LoadedModel, count: int, kv_dtype: KvDtypeName, *, exact: bool = False) -> np.ndarray:
-    """Return KL(exact || file precision, or exact if said; with this KV), nats, at every position of the windows."""
+def divergences(model: LoadedModel, count: int, kv_dtype: KvDtypeName, **settings: bool) -> np.ndarray:
+    """Return KL(exact || file precision, or what `settings` say; with this KV), nats, at every position of the windows."""
     runs = []
-    for is_exact, dtype in ((True, "float32"), (exact, kv_dtype)):
+    for precision, dtype in (({"exact": True}, "float32"), (settings, kv_dtype)):
         executor = native_executor(
             model.spec, model.weights, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, max_tokens=WINDOW,
-            exact=is_exact, kv_dtype=dtype,
+            kv_dtype=dtype, **precision,
         )  # fmt: skip
         runs.append(PagedRun(executor, BLOCK_SIZE, NUM_BLOCKS))
     found = []
@@ -79,3 +79,13 @@ def test_native_file_precision_is_close_to_exact_on_real_text(
     assert kl.min() > -1e-9
     assert kl.mean() < 0.01
     assert kl.max() < 0.2
+
+
+def test_native_bfloat16_is_closer_to_exact_than_integers_are_on_real_text() -> None:
+    library_for("amx")
+    model = load_model("smollm2-135m-instruct")
+    integers = divergences(model, 4, "bfloat16")
+    floats = divergences(model, 4, "bfloat16", bfloat16=True)
+    assert floats.min() > -1e-9
+    assert floats.mean() < 0.6 * integers.mean()
+    assert np.quantile(floats, 0.99) < 0.6 * np.quantile(integers, 0.99)
