@@ -160,7 +160,7 @@ def choose_executor(config: EngineConfig) -> ExecutorName:
         return "torch"
     path = find_library()
     instruction_set = NativeLibrary(path).instruction_set() if path else None
-    # The portable kernels are slower than torch's; they are there to be asked for. bfloat16 is multiplied in tiles alone.
+    # The portable kernels are slower than torch's; they are there to be asked for. Only tiles multiply bfloat16.
     is_fast = instruction_set == "amx" if config.dtype == "bfloat16" else instruction_set not in (None, "portable")
     return "native" if is_fast else "torch"
 

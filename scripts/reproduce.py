@@ -59,11 +59,14 @@ def render_serving(record: Record) -> str:
                 f"| {place} | {marked} | {spread} | {_pair(arm, 'ttft')} | {_pair(arm, 'itl')} | {arm['peak_mib']} |"
             )
         if "best_peer" in cell:
-            low, high = cell["ratio_spread"]
-            lines.append(
-                f"| {place} | ours over the best peer | {cell['ratio_to_best_peer']:.2f} times, rounds {low:.2f} to "
-                f"{high:.2f} | | | |"
-            )
+            first = {"ratio": cell["ratio_to_best_peer"], "spread": cell["ratio_spread"]}
+            ratios = {"ours": first, **cell.get("other_ratios", {})}
+            for name, found in ratios.items():
+                low, high = found["spread"]
+                lines.append(
+                    f"| {place} | {name} over the best peer | {found['ratio']:.2f} times, "
+                    f"rounds {low:.2f} to {high:.2f} | | | |"
+                )
     return "\n".join([*lines, "", _serving_conditions(record)]) + "\n"
 
 
@@ -100,6 +103,14 @@ def _pair(arm: Record, name: str) -> str:
     return " / ".join("–" if value is None else f"{value:.0f}" for value in values)
 
 
+def _weights(row: Record) -> str:
+    """What was done to a file's weights, if it shows in no name of the file."""
+    weights = row.get("weights") or ""
+    if weights == "int8":
+        return " as int8"
+    return " in bfloat16" if weights.endswith(":bfloat16") else ""
+
+
 def render_quality(record: Record) -> str:
     """KL divergences of every file, engine and KV precision."""
     lines = [
@@ -108,7 +119,7 @@ def render_quality(record: Record) -> str:
     ]
     rows = record["rows"]
     lines += [
-        f"| {row['file']}{' as int8' if row.get('weights') == 'int8' else ''} | {row['engine']} | {row['kv']} | "
+        f"| {row['file']}{_weights(row)} | {row['engine']} | {row['kv']} | "
         f"{row['mean']:.2e} | {row['p99_9']:.2e} | {row['same_top']:.2%} |"
         for row in rows
     ]

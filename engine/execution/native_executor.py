@@ -31,8 +31,8 @@ class NativeExecutor:
     halves of blocks) summed in float32. F16 and BF16 matrices stay as they are and are multiplied in float32, which is
     exact. When `exact`, block matrices become float32 in memory. Norms, rotation, softmax: float32.
 
-    With `bfloat16` (AMX) every matrix but the vocabulary's is multiplied in tiles of bfloat16, activations rounded to it
-    and sums in float32: Q4_0 and Q4_1 in their four bits, weights being rounded as they are read; others in 16 bits.
+    With `bfloat16` (AMX) every matrix but the vocabulary's is multiplied in tiles of bfloat16, activations rounded to
+    it and sums in float32: Q4_0 and Q4_1 in their four bits, weights being rounded as they are read; others in 16 bits.
 
     Keys and values are rounded to `kv_dtype` as they are stored, and every reader, the step that stores them included,
     sees them rounded. Attention computes in float32 on them, whatever their precision; but `amx` on a bfloat16 cache,
@@ -167,7 +167,7 @@ class NativeExecutor:
 def _packed(
     name: str, tensor: WeightTensor, *, exact: bool, int8_weights: bool, bfloat16: bool
 ) -> tuple[str, NDArray[np.generic]]:
-    """Return a weight as the kernels take it, contiguous, and the encoding that it has then, `int8` for one made here."""
+    """Return the encoding in which the kernels take a weight, `int8` for one made here, and its contiguous data."""
     is_matrix = len(tensor.shape) == 2
     if exact or not is_matrix or tensor.encoding not in (*BLOCK_ENCODINGS, *FLOAT_ENCODINGS):
         return "F32", np.ascontiguousarray(tensor.to_float32())

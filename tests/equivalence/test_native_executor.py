@@ -1,7 +1,7 @@
 """The equivalence suite once more on the native executor, where the largest allowed difference is none at all.
 
-Every precision (float32, F16, BF16, Q4_0, Q4_1, Q5_0, Q8_0, K-quants, the default file's mixture, and files multiplied in
-bfloat16), every precision of the KV cache and every instruction set of this machine.
+Every precision (float32, F16, BF16, Q4_0, Q4_1, Q5_0, Q8_0, K-quants, the default file's mixture, and files multiplied
+in bfloat16), every precision of the KV cache and every instruction set of this machine.
 """
 
 from collections.abc import Callable, Iterator
@@ -118,7 +118,9 @@ def test_one_thread_equals_several(
         subject.executor.close()
     for several in runs[1:]:
         assert several.tokens == runs[0].tokens
-        check_difference(f"several threads = one, native {instruction_set}, {precision}", several.largest_difference(runs[0]))
+        check_difference(
+            f"several threads = one, native {instruction_set}, {precision}", several.largest_difference(runs[0])
+        )
 
 
 @pytest.mark.parametrize("block_size", [1, 7, 16])

@@ -45,7 +45,7 @@ def windows(model: LoadedModel, count: int) -> list[list[int]]:
 
 
 def divergences(model: LoadedModel, count: int, kv_dtype: KvDtypeName, **settings: bool) -> np.ndarray:
-    """Return KL(exact || file precision, or what `settings` say; with this KV), nats, at every position of the windows."""
+    """Return KL(exact || file precision, or what `settings` say; with this KV), nats, at every position."""
     runs = []
     for precision, dtype in (({"exact": True}, "float32"), (settings, kv_dtype)):
         executor = native_executor(

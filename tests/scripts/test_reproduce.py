@@ -19,6 +19,7 @@ SERVING: dict[str, Any] = {
             "workload": "W1", "concurrency": 8, "rate": "output tokens/s",
             "arms": {"Ours": ARM, "Theirs": {**ARM, "rates": [100.0], "median": 100.0}},
             "best_peer": "Theirs", "ratio_to_best_peer": 2.0, "ratio_spread": [1.9, 2.105],
+            "other_ratios": {"Ours in bfloat16": {"ratio": 1.5, "spread": [1.25, 1.75]}},
         }
     ],
 }  # fmt: skip
@@ -26,10 +27,11 @@ SERVING: dict[str, Any] = {
 
 def test_serving_table_names_every_arm_the_ratio_and_what_is_missing() -> None:
     lines = RENDERERS["cpu_serving"](SERVING).splitlines()
-    assert lines[2:5] == [
+    assert lines[2:6] == [
         "| W1, 8 | Ours | 200.0 (190.0 to 210.5) | 81 / – | 3 / 10 | 512 |",
         "| W1, 8 | **Theirs** | 100.0 (100.0 to 100.0) | 81 / – | 3 / 10 | 512 |",
         "| W1, 8 | ours over the best peer | 2.00 times, rounds 1.90 to 2.10 | | | |",
+        "| W1, 8 | Ours in bfloat16 over the best peer | 1.50 times, rounds 1.25 to 1.75 | | | |",
     ]
     assert "over HTTP but Theirs" in lines[-1]
     assert lines[-1].endswith("Not measured: vLLM: not given.")
@@ -56,6 +58,13 @@ def test_quality_table_of_int8_says_whose_weights_are_exact() -> None:
     assert "| m.gguf as int8 | Ours |" in table
     assert "| m8.gguf | Theirs |" in table
     assert "from float32 on the weights of m.gguf, 4096 tokens" in table
+
+
+def test_quality_table_says_what_was_multiplied_in_bfloat16() -> None:
+    row = {"file": "m.gguf", "weights": "Q4_1:bfloat16", "engine": "Ours", "kv": "float16", "mean": 0.001,
+           "p99_9": 0.01, "same_top": 0.98, "num_tokens": 4096}  # fmt: skip
+    table = RENDERERS["quality"]({"rows": [row], "window": 256, "machine": {"cpu": "a CPU", "commit": "abc"}})
+    assert "| m.gguf in bfloat16 | Ours |" in table
 
 
 def test_overhead_table_shows_rates_and_what_was_added() -> None:

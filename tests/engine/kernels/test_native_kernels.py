@@ -112,6 +112,20 @@ def test_int4_matmul_in_tiles_has_the_same_bits_in_any_company(encoding: str) ->
                 assert np.array_equal(part, together[first : first + count]), (inputs, first, count)
 
 
+def test_sums_of_blocks_that_cancel_have_the_same_bits_in_any_company() -> None:
+    """Few rows are rounded one by one, more side by side; both add in one order, which shows where much cancels."""
+    kernels = NativeKernels(library_for("amx"), "amx")
+    random = np.random.default_rng(3)
+    halves = random.integers(-255, 256, (40, 4, BLOCK // 2)) * 2.0**18
+    large = np.concatenate([halves, -halves], axis=2)
+    x = random.permuted(large, axis=2).reshape(40, -1).astype(np.float32) + noise(40, 4 * BLOCK) * 1000
+    weights = quantized(noise(33, 4 * BLOCK, seed=1) + 3, "Q4_1")
+    together = kernels.matmul(x, weights, encoding="Q4_1:bfloat16")
+    for first in range(40):
+        alone = kernels.matmul(x[first : first + 1], weights, encoding="Q4_1:bfloat16")
+        assert np.array_equal(alone, together[first : first + 1])
+
+
 @pytest.mark.parametrize("encoding", INT4_ENCODINGS)
 @pytest.mark.parametrize("inputs", [32, 96, 2080])
 def test_packing_for_bfloat16_tiles_keeps_what_they_multiply(encoding: str, inputs: int) -> None:

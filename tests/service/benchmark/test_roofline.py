@@ -14,6 +14,7 @@ Q4_0_BYTES = 18 / 32
 def in_floats(tensor: WeightTensor) -> bool:
     return tensor.encoding in ("F32", "F16", "BF16")
 
+
 CEILINGS = Ceilings(
     read_bytes_per_s=100.0,
     integer_ops_per_s=1000.0,
