@@ -13,6 +13,7 @@ namespace {
 
 template <class Sink>
 void multiply_panels(const PackedMatrix& w, const uint16_t* pairs, int num_rows, int first, int last, const Sink& sink) {
+  if (num_rows == 0) return;
   const TileScope tiles(kWholeTiles);
   const auto multiply = w.format == Format::kInt4Tiles         ? multiply_int4<false, Sink>
                         : w.format == Format::kInt4OffsetTiles ? multiply_int4<true, Sink>
