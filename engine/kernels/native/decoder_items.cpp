@@ -130,9 +130,9 @@ void Decoder::activate_tiles(const PackedMatrix& gate, const PackedMatrix& up, i
   const uint16_t* pairs = reinterpret_cast<const uint16_t*>(hidden_inputs_.pairs.data());
   kernels_->matmul_into_tiles(gate, pairs, rows, 0, panels, scratch);
   kernels_->matmul_into_tiles(up, pairs, rows, 0, panels, scratch + count);
-  kernels_->swiglu(scratch, scratch + count, count, scratch);
   uint16_t* inner = reinterpret_cast<uint16_t*>(inner_inputs_.pairs.data());
-  kernels_->pair_tiles(scratch, rows, panels * kPanel / kBlock, inner, inner_inputs_.num_blocks(), first_block);
+  const int blocks = panels * kPanel / kBlock;
+  kernels_->gate_tiles(scratch, scratch + count, rows, blocks, inner, inner_inputs_.num_blocks(), first_block);
 }
 
 void Decoder::embed(int row) {

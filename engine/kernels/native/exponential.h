@@ -60,5 +60,19 @@ inline Lanes larger(Lanes a, Lanes b) {
   return a;
 }
 
+#if defined(__AVX512F__)
+// 2^x to 9e-5 of itself, a twentieth of what rounding to bfloat16 takes; 0 below -200, NaN stays NaN. A polynomial between 0
+// and 1, by least largest relative error with 2^0 = 1.
+inline __m512 power_of_two(__m512 x) {
+  const __m512 bounded = _mm512_max_ps(_mm512_set1_ps(-200.0f), x);
+  const __m512 rest = _mm512_reduce_ps(bounded, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  __m512 p = _mm512_set1_ps(7.7067069e-02f);
+  p = _mm512_fmadd_ps(p, rest, _mm512_set1_ps(2.2764496e-01f));
+  p = _mm512_fmadd_ps(p, rest, _mm512_set1_ps(6.9511679e-01f));
+  p = _mm512_fmadd_ps(p, rest, _mm512_set1_ps(1.0f));
+  return _mm512_scalef_ps(p, bounded);  // takes the whole part below
+}
+#endif
+
 }  // namespace
 }  // namespace pellucid

@@ -164,11 +164,12 @@ struct KernelTable {
                       int first_row, int first_block);
   void (*matmul_tiled)(const PackedMatrix& w, const uint16_t* pairs, int num_rows, int first_panel, int last_panel,
                        float* y, int64_t stride);
-  // The same products as the tiles that they are, [group of 16 rows][panel][16 outputs][16 rows], and the rounding of
-  // blocks that lie so, [group][block][32 inputs][16 rows]. Unused places hold anything.
+  // The same products as the tiles that they are, [group of 16 rows][panel][16 outputs][16 rows]; unused places hold
+  // anything.
   void (*matmul_into_tiles)(const PackedMatrix& w, const uint16_t* pairs, int num_rows, int first_panel, int last_panel,
                             float* tiles);
-  void (*pair_tiles)(const float* tiles, int num_rows, int num_blocks, uint16_t* pairs, int blocks_a_row,
+  // silu(gate) * up of num_blocks blocks that lie so, [group][block][32 inputs][16 rows], rounded into pairs.
+  void (*gate_tiles)(const float* gate, const float* up, int num_rows, int num_blocks, uint16_t* pairs, int blocks_a_row,
                      int first_block);
   // out = x / rms(x) * weight (Zhang and Sennrich, arXiv 1910.07467).
   void (*rms_norm)(const float* x, const float* weight, int size, float epsilon, float* out);

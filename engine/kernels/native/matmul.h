@@ -2,6 +2,7 @@
 #pragma once
 #include "matmul_float.h"
 #if defined(__AMX_INT8__)
+#include "gate_tiles.h"
 #include "matmul_amx.h"
 #include "matmul_tiled.h"
 #elif defined(__AVX512VNNI__)
@@ -18,7 +19,8 @@ namespace {
 #if !defined(__AMX_INT8__)
 constexpr auto pair_blocks =
     static_cast<void (*)(const float*, int64_t, int, int, uint16_t*, int, int, int)>(nullptr);
-constexpr auto pair_tiles = static_cast<void (*)(const float*, int, int, uint16_t*, int, int)>(nullptr);
+constexpr auto gate_tiles =
+    static_cast<void (*)(const float*, const float*, int, int, uint16_t*, int, int)>(nullptr);
 constexpr auto matmul_tiled =
     static_cast<void (*)(const PackedMatrix&, const uint16_t*, int, int, int, float*, int64_t)>(nullptr);
 constexpr auto matmul_into_tiles =

@@ -109,23 +109,5 @@ void pair_blocks(const float* x, int64_t stride, int num_rows, int num_blocks, u
   }
 }
 
-// The same of blocks that lie in tiles, [group][block][32 inputs][16 rows].
-void pair_tiles(const float* tiles, int num_rows, int num_blocks, uint16_t* pairs, int blocks_a_row, int first_block) {
-  const PairingTask task{nullptr, 0, num_blocks, blocks_a_row, first_block, pairs};
-  for (int row = 0; row < num_rows; row += kRowGroup) {
-    const int count = num_rows - row < kRowGroup ? num_rows - row : kRowGroup;
-    for (int b = first_block; b < first_block + num_blocks; ++b, tiles += kBlock * kRowGroup) {
-      __m512i lines[kPanel];
-#pragma GCC unroll 16
-      for (int p = 0; p < kPanel; ++p) {
-        const __m256i even = __m256i(_mm512_cvtneps_pbh(_mm512_load_ps(tiles + 2 * p * kRowGroup)));
-        const __m256i odd = __m256i(_mm512_cvtneps_pbh(_mm512_load_ps(tiles + (2 * p + 1) * kRowGroup)));
-        lines[p] = _mm512_or_si512(_mm512_cvtepu16_epi32(even), _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16));
-      }
-      put_block(task, task.group(row), b, __mmask16((1u << count) - 1), lines);
-    }
-  }
-}
-
 }  // namespace
 }  // namespace pellucid
