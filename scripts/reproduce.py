@@ -60,6 +60,7 @@ def render_serving(record: Record) -> str:
             )
         if "best_peer" in cell:
             first = {"ratio": cell["ratio_to_best_peer"], "spread": cell["ratio_spread"]}
+            # A record of one arm of ours may have been made before there could be two.
             ratios = {"ours": first, **cell.get("other_ratios", {})}
             for name, found in ratios.items():
                 low, high = found["spread"]

@@ -105,7 +105,7 @@ class NativeExecutor:
         self._is_exact = exact
         self._packed: dict[str, int] = {}
         for name, tensor in weights.items():
-            encoding, data = _packed(name, tensor, exact=exact, int8_weights=int8_weights, bfloat16=bfloat16)
+            encoding, data = _for_kernels(name, tensor, exact=exact, int8_weights=int8_weights, bfloat16=bfloat16)
             self._set_weight(name, tensor, encoding, data)
         self._logits = np.empty((0, spec.vocab_size), dtype=np.float32)
 
@@ -164,7 +164,7 @@ class NativeExecutor:
             assert batch.positions.max() < batch.block_tables.shape[1] * self._block_size, "a block table is too short"
 
 
-def _packed(
+def _for_kernels(
     name: str, tensor: WeightTensor, *, exact: bool, int8_weights: bool, bfloat16: bool
 ) -> tuple[str, NDArray[np.generic]]:
     """Return the encoding in which the kernels take a weight, `int8` for one made here, and its contiguous data."""
