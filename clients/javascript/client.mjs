@@ -19,8 +19,9 @@ export class Client {
   /**
    * @param {object} options
    * @param {string} options.url `http://HOST:PORT`
-   * @param {(traceparent: string) => {sent: Promise<void>}} [options.watch] tells when a request is on its connection, so
-   *   that connecting can have a limit of its own; without, only silence has one
+   * @param {(traceparent: string) => {sent: Promise<void>, isOnKept: boolean}} [options.watch] tells when a request is on its
+   *   connection, so that connecting can have a limit of its own (without, only silence has one), and whether that connection
+   *   had served before
    * @param {(status: number, seconds: number) => void} [options.onRetry]
    */
   constructor({
@@ -33,12 +34,11 @@ export class Client {
     idleTimeoutMs = 60000,
     traceId = "",
     fetch = globalThis.fetch.bind(globalThis),
-    watch = () => ({ sent: Promise.resolve() }),
+    watch = () => ({ sent: Promise.resolve(), isOnKept: false }),
     onRetry = () => {},
   }) {
     Object.assign(this, { url, apiKey, model, maxTokens, retries, connectTimeoutMs, idleTimeoutMs, traceId });
     Object.assign(this, { fetch, watch, onRetry });
-    this._hasKept = false;
   }
 
   /** @returns {Promise<string[]>} the names that the server answers to. @throws {Failure} */
@@ -74,12 +74,7 @@ export class Client {
   async stream(prompt, onText, { keepsConnection = false } = {}) {
     const extra = ',"stream":true,"stream_options":{"include_usage":true}';
     const read = (response, limits) => readStream(response, limits, onText, keepsConnection);
-    const answer = await this._call("/v1/chat/completions", this._chatBody(prompt, extra), read, {
-      accept: "text/event-stream",
-      mayBeStale: this._hasKept && keepsConnection,
-    });
-    this._hasKept ||= keepsConnection;
-    return answer;
+    return this._call("/v1/chat/completions", this._chatBody(prompt, extra), read, "text/event-stream");
   }
 
   _chatBody(prompt, extra = "") {
@@ -88,8 +83,7 @@ export class Client {
     return `{${model}"messages":${messages},"temperature":0,"max_tokens":${this.maxTokens}${extra}}`;
   }
 
-  /** @param options.mayBeStale whether the request may go out on a kept connection that the server has just given up */
-  async _call(path, body, read, { accept = "application/json", mayBeStale = false } = {}) {
+  async _call(path, body, read, accept = "application/json") {
     const sentId = this.traceId || newTraceId();
     for (let triesLeft = this.retries; ; triesLeft--) {
       const startedAt = performance.now();
@@ -115,8 +109,9 @@ export class Client {
         return { ...(await read(response, limits)), traceId, startedAt };
       } catch (error) {
         const failure = limits.failureOf(error);
-        if (mayBeStale && !limits.hasHead && failure.message === ENDED) {
-          mayBeStale = false; // once more, on a fresh connection
+        if (limits.isOnKept() && !limits.hasHead && failure.message === ENDED) {
+          // The server gave up the kept connection as the request went out: once more. fetch may take another kept one, and
+          // can be told of no fresh one; each of them is met once.
           triesLeft++;
           continue;
         }
@@ -131,6 +126,7 @@ export class Client {
   async _open(path, request, limits) {
     const watched = this.watch(request.headers.traceparent);
     watched.sent.then(() => limits.connected());
+    limits.isOnKept = () => watched.isOnKept;
     const response = await this.fetch(this.url + path, { ...request, redirect: "manual", signal: limits.signal });
     limits.connected();
     limits.hasHead = true;
@@ -146,6 +142,7 @@ class Limits {
     this._controller = new AbortController();
     this._isConnected = this._isOver = false;
     this.hasHead = this.isStream = false;
+    this.isOnKept = () => false;
     this.signal = this._controller.signal;
     const late = new Failure(NO_CONNECTION, `no connection to ${this._authority} within ${connectTimeoutMs} ms`);
     this._timer = setTimeout(() => this._controller.abort(late), connectTimeoutMs);

@@ -17,8 +17,8 @@ class Answer:
 
     Attributes:
         pieces: written one by one, each in a segment of its own.
-        then: "close" the connection, "keep" it for another request unless that one wants it closed, or "hang" until the
-            client gives up.
+        then: "close" the connection, "keep" it for another request unless that one wants it closed, "keep anyway" even
+            then, or "hang" until the client gives up.
         before_last: called before the last piece is written.
     """
 
@@ -97,7 +97,8 @@ class ReplayServer:
                 with self._lock:
                     answer = self._answers[min(len(self.requests), len(self._answers) - 1)]
                     self.requests.append(request)
-                is_last = answer.then != "keep" or request.header("connection").lower() == "close"
+                wants_close = request.header("connection").lower() == "close"
+                is_last = not (answer.then == "keep anyway" or (answer.then == "keep" and not wants_close))
                 for at, piece in enumerate(answer.pieces):
                     if at == len(answer.pieces) - 1:
                         answer.before_last()

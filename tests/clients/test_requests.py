@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+from dataclasses import replace
 
 import pytest
 
@@ -164,9 +165,9 @@ def test_request_on_a_kept_connection_that_ends_without_an_answer_goes_out_once_
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_load_outlives_kept_connections_that_the_server_gives_up(language: str) -> None:
     with replaying(Answer((recording("usage_chunk"),))) as server:
-        seen = run(language, "load", "--url", server.url, "--requests", "40", "--concurrency", "2")
+        seen = run(language, "load", "--url", server.url, "--requests", "400", "--concurrency", "8")
     assert (seen.code, seen.stderr) == (0, "")
-    assert "requests: 40 ok, 0 failed\ntokens: 200\n" in seen.stdout
+    assert "requests: 400 ok, 0 failed\ntokens: 2000\n" in seen.stdout
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -178,9 +179,10 @@ def test_connection_that_ends_without_an_answer_is_not_tried_again_and_names_its
     assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize("then", ["keep", "keep anyway"])
 @pytest.mark.parametrize("language", [language for language in LANGUAGES if language != "javascript"])
-def test_probe_takes_a_connection_of_its_own_for_every_stream(language: str) -> None:
-    with replaying(STREAM) as server:
+def test_probe_takes_a_connection_of_its_own_for_every_stream(language: str, then: str) -> None:
+    with replaying(replace(STREAM, then=then)) as server:
         assert run(language, "probe", "--url", server.url, "--requests", "4").code == 0
     assert len({request.connection for request in server.requests}) == 4
 

@@ -14,15 +14,22 @@ namespace Pellucid
     public sealed class HttpBody : IResponse
     {
         private readonly HttpResponseMessage _response;
+        private readonly IDisposable _owned;
         private readonly int _idleTimeoutMs;
         private readonly bool _isStream;
         private readonly CancellationTokenSource _over = new CancellationTokenSource();
         private readonly PieceQueue _pieces = new PieceQueue();
         private readonly Task _copying;
 
-        public HttpBody(HttpResponseMessage response, Stream body, int idleTimeoutMs, bool isStream)
+        /// <param name="response">its head has come.</param>
+        /// <param name="body">what of it comes yet.</param>
+        /// <param name="owned">disposed of with this; null for nothing.</param>
+        /// <param name="idleTimeoutMs">the longest silence.</param>
+        /// <param name="isStream">whether it should end with [DONE].</param>
+        public HttpBody(HttpResponseMessage response, Stream body, IDisposable owned, int idleTimeoutMs, bool isStream)
         {
             _response = response;
+            _owned = owned;
             _idleTimeoutMs = idleTimeoutMs;
             _isStream = isStream;
             _copying = CopyAsync(body);
@@ -70,6 +77,7 @@ namespace Pellucid
         {
             _over.Cancel();
             _response.Dispose();
+            if (_owned != null) _owned.Dispose();
         }
 
         private async Task CopyAsync(Stream body)

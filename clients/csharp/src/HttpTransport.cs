@@ -15,8 +15,7 @@ namespace Pellucid
     {
         private readonly Options _options;
 
-        /// <summary>Over kept connections, and over connections of their own.</summary>
-        private readonly HttpClient _keeping = NewClient(), _closing = NewClient();
+        private readonly HttpClient _keeping = NewClient();
 
         private volatile bool _hasKept;
 
@@ -50,27 +49,31 @@ namespace Pellucid
         {
             var connected = new TaskCompletionSource<bool>(TaskCreationOptions.RunContinuationsAsynchronously);
             HttpRequestMessage message = Message(request, keepsConnection, connected);
-            HttpClient client = keepsConnection ? _keeping : _closing;
+            // Asked to close, a client still keeps the connection unless the server says close too: one of its own has none
+            // to reuse, and takes its connection along.
+            HttpClient client = keepsConnection ? _keeping : NewClient();
+            IDisposable owned = keepsConnection ? null : client;
             // ResponseHeadersRead: by default the whole body is read before anything of it is given
             Task<HttpResponseMessage> head = Task.Run(
                 () => client.SendAsync(message, HttpCompletionOption.ResponseHeadersRead, cancellation));
             Task either = Task.WhenAny(connected.Task, head);
             if (!await Wait.ForAsync(either, _options.ConnectTimeoutMs, cancellation).ConfigureAwait(false))
             {
-                throw GivenUp(head, NoConnection(" within " + _options.ConnectTimeoutMs + " ms"));
+                throw GivenUp(head, owned, NoConnection(" within " + _options.ConnectTimeoutMs + " ms"));
             }
             if (!await Wait.ForAsync(head, _options.IdleTimeoutMs, cancellation).ConfigureAwait(false))
             {
-                throw GivenUp(head, Wait.Silence(_options.IdleTimeoutMs));
+                throw GivenUp(head, owned, Wait.Silence(_options.IdleTimeoutMs));
             }
             try
             {
                 HttpResponseMessage response = await head.ConfigureAwait(false);
                 Stream body = await response.Content.ReadAsStreamAsync().ConfigureAwait(false);
-                return new HttpBody(response, body, _options.IdleTimeoutMs, request.WantsStream);
+                return new HttpBody(response, body, owned, _options.IdleTimeoutMs, request.WantsStream);
             }
             catch (HttpRequestException thrown)
             {
+                if (owned != null) owned.Dispose();
                 if (!connected.Task.IsCompleted) throw NoConnection("");
                 if (!(thrown.InnerException is IOException)) throw Failure.Unreadable("HTTP");
                 return null;
@@ -98,13 +101,14 @@ namespace Pellucid
         }
 
         /// <summary>What still comes of a request that nobody waits for any more is dropped.</summary>
-        private static Failure GivenUp(Task<HttpResponseMessage> head, Failure failure)
+        private static Failure GivenUp(Task<HttpResponseMessage> head, IDisposable owned, Failure failure)
         {
             head.ContinueWith(
                 late =>
                 {
                     if (late.Status == TaskStatus.RanToCompletion) late.Result.Dispose();
                     else GC.KeepAlive(late.Exception); // seen, so it isn't reported as unobserved
+                    if (owned != null) owned.Dispose();
                 },
                 TaskScheduler.Default);
             return failure;

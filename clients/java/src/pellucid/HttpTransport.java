@@ -14,6 +14,8 @@ import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Executor;
+import java.util.concurrent.Executors;
 import java.util.concurrent.Flow;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -27,27 +29,35 @@ final class HttpTransport implements Transport {
     }
 
     private final Options options;
-    /** Over kept connections, and over connections of their own. */
-    private final HttpClient keeping, closing;
+    private final Executor workers = Executors.newCachedThreadPool(HttpTransport::daemon);
+    private final HttpClient keeping;
     private volatile boolean hasKept;
 
     HttpTransport(Options options) {
         this.options = options;
         keeping = newClient();
-        closing = newClient();
     }
 
     private HttpClient newClient() {
         return HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).followRedirects(HttpClient.Redirect.NEVER)
-            .proxy(HttpClient.Builder.NO_PROXY).connectTimeout(Duration.ofMillis(options.connectTimeoutMs())).build();
+            .proxy(HttpClient.Builder.NO_PROXY).connectTimeout(Duration.ofMillis(options.connectTimeoutMs()))
+            .executor(workers).build();
+    }
+
+    private static Thread daemon(Runnable work) {
+        Thread thread = new Thread(work, "http");
+        thread.setDaemon(true);
+        return thread;
     }
 
     @Override
     public Response open(Request request) {
-        boolean mayBeStale = request.keepsConnection() && hasKept;
         Response response = attempt(request, request.keepsConnection());
-        // The server gave up the kept connection as the request went out: once more, on a fresh one.
-        if (response == null && mayBeStale) response = attempt(request, false);
+        // Asked afterwards: a connection may have been kept between the call and its turn.
+        if (response == null && request.keepsConnection() && hasKept) {
+            // The server gave up the kept connection as the request went out: once more, on a fresh one.
+            response = attempt(request, false);
+        }
         if (response == null) throw new Failure(Failure.BROKEN, "the connection ended before the answer was complete");
         hasKept |= request.keepsConnection();
         return response;
@@ -69,7 +79,9 @@ final class HttpTransport implements Transport {
             builder.header("content-type", "application/json");
             builder.POST(new Announcing(HttpRequest.BodyPublishers.ofString(request.body()), connected));
         }
-        var head = (keepsConnection ? keeping : closing).sendAsync(builder.build(),
+        // Asked to close, a client still keeps the connection unless the server says close too: one of its own has none to reuse.
+        HttpClient client = keepsConnection ? keeping : newClient();
+        var head = client.sendAsync(builder.build(),
             info -> new ArrivingBody(options.idleTimeoutMs(), request.wantsStream()));
         try {
             CompletableFuture.anyOf(connected, head).get();
