@@ -51,12 +51,16 @@ class ReplayServer:
     Args:
         answers: at least one.
         family: AF_INET or AF_INET6.
+        by_connection: the n-th request of each connection gets the n-th answer.
     """
 
-    def __init__(self, *answers: Answer, family: socket.AddressFamily = socket.AF_INET) -> None:
+    def __init__(
+        self, *answers: Answer, family: socket.AddressFamily = socket.AF_INET, by_connection: bool = False
+    ) -> None:
         self.requests: list[Request] = []
         self.num_given_up = 0
         self._answers = answers
+        self._by_connection = by_connection
         self._lock = threading.Lock()
         self._listener = socket.socket(family)
         self._listener.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
@@ -95,7 +99,8 @@ class ReplayServer:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while request := _read_request(connection, number):
                 with self._lock:
-                    answer = self._answers[min(len(self.requests), len(self._answers) - 1)]
+                    before = [each for each in self.requests if not self._by_connection or each.connection == number]
+                    answer = self._answers[min(len(before), len(self._answers) - 1)]
                     self.requests.append(request)
                 wants_close = request.header("connection").lower() == "close"
                 is_last = not (answer.then == "keep anyway" or (answer.then == "keep" and not wants_close))
@@ -126,9 +131,11 @@ def _read_request(connection: socket.socket, number: int) -> Request | None:
 
 
 @contextlib.contextmanager
-def replaying(*answers: Answer, family: socket.AddressFamily = socket.AF_INET) -> Iterator[ReplayServer]:
+def replaying(
+    *answers: Answer, family: socket.AddressFamily = socket.AF_INET, by_connection: bool = False
+) -> Iterator[ReplayServer]:
     """Yield a server with these answers."""
-    server = ReplayServer(*answers, family=family)
+    server = ReplayServer(*answers, family=family, by_connection=by_connection)
     try:
         yield server
     finally:

@@ -155,11 +155,21 @@ def test_probe_prints_percentiles_only_where_there_are_enough_values(language: s
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_request_on_a_kept_connection_that_ends_without_an_answer_goes_out_once_more(language: str) -> None:
-    with replaying(STREAM, Answer(()), STREAM, Answer(()), STREAM) as server:
-        seen = run(language, "load", "--url", server.url, "--requests", "3", "--concurrency", "1")
+    with replaying(STREAM, Answer(()), by_connection=True) as server:
+        seen = run(language, "load", "--url", server.url, "--requests", "6", "--concurrency", "1")
     assert (seen.code, seen.stderr) == (0, "")
-    assert "requests: 3 ok, 0 failed\ntokens: 15\n" in seen.stdout
-    assert len(server.requests) == 5
+    assert "requests: 6 ok, 0 failed\ntokens: 30\n" in seen.stdout
+    assert len({request.connection for request in server.requests}) == 6
+    assert len(server.requests) > 6
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_fresh_connection_that_ends_without_an_answer_is_a_failure_after_kept_ones_too(language: str) -> None:
+    with replaying(replace(STREAM, then="close"), Answer(())) as server:
+        seen = run(language, "load", "--url", server.url, "--requests", "2", "--concurrency", "1")
+    assert (seen.code, seen.stderr) == (1, "error: the connection ended before the answer was complete\n")
+    assert "requests: 1 ok, 1 failed\n" in seen.stdout
+    assert len(server.requests) <= 3
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
