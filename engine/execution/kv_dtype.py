@@ -33,8 +33,8 @@ def resolve_kv_dtype(
 
 
 def best_half(instruction_set: str | None) -> KvDtypeName:
-    """Return bfloat16 for `amx`, whose tiles multiply it as it lies; elsewhere float16, which is more exact."""
-    return "bfloat16" if instruction_set == "amx" else "float16"
+    """Return bfloat16 where kernels multiply it as it lies; elsewhere float16, which is more exact."""
+    return "bfloat16" if instruction_set in ("amx", "avx512_bf16") else "float16"
 
 
 def kv_bytes_per_token(spec: DecoderSpec, kv_dtype: KvDtypeName) -> int:

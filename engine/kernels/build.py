@@ -32,6 +32,7 @@ _AVX512 = (
 _INSTRUCTION_SETS = {
     "kernels_avx2.cpp": ("-mavx2", "-mfma", "-mf16c"),
     "kernels_avx512.cpp": _AVX512,
+    "kernels_avx512_bf16.cpp": (*_AVX512, "-mavx512bf16"),
     "kernels_amx.cpp": (*_AVX512, "-mavx512bf16", "-mamx-tile", "-mamx-int8", "-mamx-bf16"),
 }
 

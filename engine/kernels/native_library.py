@@ -18,7 +18,7 @@ from engine.kernels.artefact_header import misfit
 
 ABI_VERSION = 4
 KV_FORMATS = {"float32": 0, "bfloat16": 1, "float16": 2, "int8": 3}  # mirrors KvFormat in native/kv_layout.h
-INSTRUCTION_SETS = ("amx", "avx512", "avx2", "portable")  # best first
+INSTRUCTION_SETS = ("amx", "avx512_bf16", "avx512", "avx2", "portable")  # best first
 
 LayerObserver = Callable[[int, NDArray[np.float32]], None]
 

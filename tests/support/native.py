@@ -20,7 +20,7 @@ from engine.model.weights import Weights
 from tests.support.k_quants import quantize_k
 from tests.support.tiny_models import tiny_weights
 
-ALL_INSTRUCTION_SETS = ("amx", "avx512", "avx2", "portable")
+ALL_INSTRUCTION_SETS = ("amx", "avx512_bf16", "avx512", "avx2", "portable")
 
 # Every width is a multiple of 32, so that every matrix can be packed; outputs are not all multiples of 16.
 PACKABLE_SPEC = DecoderSpec(

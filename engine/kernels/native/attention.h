@@ -5,6 +5,7 @@
 // Few rows (a decode) read the cache directly; many (a prompt) have each chunk of a rounded cache made floats once, in
 // the fastest cache, and read that. Both see the same values in the same order, so a row can't tell.
 #pragma once
+#include "attention_dots.h"
 #include "attention_rows.h"
 #include "attention_tiles.h"
 #include "exponential.h"
@@ -339,15 +340,15 @@ void attend(const AttentionTask& task, float* scratch) {
   }
 }
 
-#if defined(__AMX_BF16__)
-constexpr bool kHasHalfTiles = true;
+#if defined(__AVX512BF16__)
+constexpr bool kAttendsInPairs = true;
 #else
-constexpr bool kHasHalfTiles = false;
+constexpr bool kAttendsInPairs = false;
 #endif
 
 void attention(const AttentionTask& task, float* scratch) {
-#if defined(__AMX_BF16__)
-  if (task.layout.in_pairs) return attend_in_tiles(task, scratch);
+#if defined(__AVX512BF16__)
+  if (task.layout.in_pairs) return attend_in_pairs(task, scratch);
 #endif
   switch (task.layout.format) {
     case KvFormat::kFloat32: return attend<KvFormat::kFloat32>(task, scratch);

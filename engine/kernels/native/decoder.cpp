@@ -8,8 +8,8 @@
 namespace pellucid {
 namespace {
 
-// (query, head) pairs of an item of attention: 8 or, in tiles, 32 queries of 3 heads.
-constexpr int kAttentionRows = 24, kTiledAttentionRows = 96;
+// (query, head) pairs of an item of attention: 8 or, in pairs, 32 queries of 3 heads.
+constexpr int kAttentionRows = 24, kPairedAttentionRows = 96;
 
 AlignedMemory float_rows(int64_t rows, int64_t width, MemoryArena* arena) {
   return AlignedMemory(size_t(rows * width) * sizeof(float), arena);
@@ -32,7 +32,7 @@ Decoder::Decoder(const PellucidDecoderShape& shape, const float* cosines, const 
   sines_.assign(sines, sines + int64_t(shape.max_positions) * half);
   layers_.resize(size_t(shape.num_layers));
   if (shape.head_dim > kMaxHeadDim) throw std::invalid_argument("heads are too wide");
-  kv_layout_ = kv_layout(KvFormat(shape.kv_format), shape.head_dim, shape.block_size, kernels->has_half_tiles);
+  kv_layout_ = kv_layout(KvFormat(shape.kv_format), shape.head_dim, shape.block_size, kernels->attends_in_pairs);
   kv_block_bytes_ = int64_t(shape.num_layers) * shape.num_kv_heads * kv_layout_.piece_bytes();
   kv_pool_ = AlignedMemory(size_t(shape.num_blocks) * size_t(kv_block_bytes_));
   const int64_t rows = shape.max_tokens, q_size = int64_t(shape.num_heads) * shape.head_dim;
@@ -46,7 +46,7 @@ Decoder::Decoder(const PellucidDecoderShape& shape, const float* cosines, const 
   make_inputs(head_inputs_, rows, shape.hidden_size);
   const int group = shape.num_heads / shape.num_kv_heads;
   if (group > kMaxAttentionRows) throw std::invalid_argument("too many query heads share a KV head");
-  queries_per_tile_ = std::max(1, (kv_layout_.in_pairs ? kTiledAttentionRows : kAttentionRows) / group);
+  queries_per_tile_ = std::max(1, (kv_layout_.in_pairs ? kPairedAttentionRows : kAttentionRows) / group);
   tiles_.reserve(size_t(rows));
   last_tiles_.reserve(size_t(rows));
   const int64_t scratch = attention_scratch(queries_per_tile_ * group, shape.max_positions, kv_layout_);

@@ -59,6 +59,9 @@ bool cpu_has_avx2() {
 
 const KernelTable* find_kernels(const std::string& name) {
   if ((name == "auto" || name == "amx") && amx_kernels() && may_use_amx()) return amx_kernels();
+  if ((name == "auto" || name == "avx512_bf16") && cpu_has_avx512_bf16() && avx512_bf16_kernels()) {
+    return avx512_bf16_kernels();
+  }
   if ((name == "auto" || name == "avx512") && cpu_has_avx512() && avx512_kernels()) {
     return avx512_kernels();
   }

@@ -161,7 +161,7 @@ int32_t pellucid_pack_cache(const char* instruction_set, int32_t kv_format, cons
     const KernelTable& kernels = kernels_of(instruction_set);
     const int num_used = (num_tokens + block_size - 1) / block_size;
     auto made = std::make_unique<PagedCache>();
-    made->layout = kv_layout(KvFormat(kv_format), head_dim, block_size, kernels.has_half_tiles);
+    made->layout = kv_layout(KvFormat(kv_format), head_dim, block_size, kernels.attends_in_pairs);
     made->num_kv_heads = num_kv_heads;
     made->block_table.assign(block_table, block_table + num_used);
     made->pool = AlignedMemory(size_t(num_blocks * made->block_bytes()));

@@ -85,7 +85,7 @@ struct QuantizedRows {
 constexpr int kMaxAttentionRows = 96;  // most num_queries * group of a task
 constexpr int kMaxHeadDim = 1024;
 constexpr int kAttentionChunk = 64;    // keys that are made floats at a time
-constexpr int kAttentionTiles = 2;     // of sixteen rows that share loads of keys and values
+constexpr int kPairedRows = 32;        // most rows whose scores over a cache in pairs are kept at once
 
 // A few queries at neighbouring positions of one sequence, and the heads that share a KV head.
 struct AttentionTask {
@@ -112,11 +112,11 @@ static inline int64_t attention_score_stride(const AttentionTask& task) {
 // Floats of scratch that a task of num_rows rows and at most num_keys keys needs.
 static inline int64_t attention_scratch(int num_rows, int64_t num_keys, const KvLayout& layout) {
   if (layout.in_pairs) {
-    const int64_t chunks = (num_keys + 2 * kPanel - 1) / (2 * kPanel) * 2;
+    const int64_t chunks = (num_keys + 4 * kPanel - 1) / (4 * kPanel) * 4;  // scored two or four at a time
     const int64_t scores_and_weights = chunks * (kPanel + 1) * kPanel * 3 / 2;
     const int64_t queries_and_outputs = int64_t(kPanel) * layout.head_dim * 3 / 2;
     const int64_t last_values = int64_t(kPanel) * layout.head_dim / 2;
-    return kAttentionTiles * (scores_and_weights + queries_and_outputs) + last_values;
+    return kPairedRows / kPanel * (scores_and_weights + queries_and_outputs) + last_values;
   }
   return num_rows * ((num_keys + kPanel - 1) / kPanel * kPanel) + int64_t(kAttentionChunk) * layout.head_dim;
 }
@@ -192,8 +192,8 @@ struct KernelTable {
   void (*softmax)(const float* x, int size, float* out);
   // Rotates the heads of one token to its position.
   void (*rope)(const float* x, const float* cosines, const float* sines, int num_heads, int head_dim, float* out);
-  // Whether attention goes through tiles of bfloat16 where the cache allows it; see kv_layout.
-  bool has_half_tiles;
+  // Whether attention multiplies pairs of bfloat16 where the cache allows it; see kv_layout.
+  bool attends_in_pairs;
   // Copies the tokens with scores above `under` and up to `high`; see draw_kernels.h.
   GatheredTokens (*gather_tokens)(const TokenColumns& from, int size, const float* largest, float under, float high,
                                   const TokenColumns& to);
@@ -210,6 +210,7 @@ struct KernelTable {
 const KernelTable* portable_kernels();
 const KernelTable* avx2_kernels();    // nullptr when not built
 const KernelTable* avx512_kernels();  // nullptr when not built
+const KernelTable* avx512_bf16_kernels();  // nullptr when not built; AVX-512 with dot products of bfloat16
 const KernelTable* amx_kernels();     // nullptr when not built; AVX-512 with products in tile registers
 
 }  // namespace pellucid

@@ -1,7 +1,7 @@
 // How keys and values lie in the pool: block by block, so that memory is taken as blocks are used; in a block, layer by
 // layer; in a layer, one piece for each KV head. A piece holds the block's keys, its values and, in 8 bits, their scales:
 //   keys [head_dim][block_size], values [block_size][head_dim], float key_scales [block_size], value_scales [block_size].
-// In pairs, as tile registers multiply bfloat16:
+// In pairs, as products of bfloat16 take them:
 //   keys [head_dim / 2][block_size][2 dimensions], values [block_size / 2][head_dim][2 tokens].
 #pragma once
 #include <cstdint>
@@ -33,10 +33,10 @@ struct KvLayout {
   }
 };
 
-// The layout for kernels that multiply bfloat16 in tiles, or don't.
-static inline KvLayout kv_layout(KvFormat format, int head_dim, int block_size, bool has_half_tiles) {
+// The layout for kernels that attend in pairs of bfloat16, or don't.
+static inline KvLayout kv_layout(KvFormat format, int head_dim, int block_size, bool attends_in_pairs) {
   const bool fits = format == KvFormat::kBFloat16 && head_dim % 32 == 0 && block_size % 16 == 0;
-  return {format, head_dim, block_size, has_half_tiles && fits};
+  return {format, head_dim, block_size, attends_in_pairs && fits};
 }
 
 }  // namespace pellucid

@@ -97,7 +97,7 @@ inline void store_halves(const KvLayout& layout, uint8_t* piece, int slot, const
   for (int d = 0; d < layout.head_dim; ++d) values[d] = to_half(value[d]);
 }
 
-#if defined(__AMX_BF16__)
+#if defined(__AVX512BF16__)
 inline void store_pairs(const KvLayout& layout, uint8_t* piece, int slot, const float* key, const float* value) {
   const int head_dim = layout.head_dim;
   uint32_t* keys = reinterpret_cast<uint32_t*>(piece) + slot;
@@ -119,7 +119,7 @@ inline void store_pairs(const KvLayout& layout, uint8_t* piece, int slot, const 
 
 // Writes key and value [head_dim] of one token and head into `slot` of a piece.
 void store_kv(const KvLayout& layout, uint8_t* piece, int slot, const float* key, const float* value) {
-#if defined(__AMX_BF16__)
+#if defined(__AVX512BF16__)
   if (layout.in_pairs) return store_pairs(layout, piece, slot, key, value);
 #endif
   const int head_dim = layout.head_dim, block_size = layout.block_size;

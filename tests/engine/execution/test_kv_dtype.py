@@ -32,7 +32,8 @@ def test_kv_dtype_on_cpu_is_what_the_executor_has(
 
 
 def test_kv_dtype_auto_of_the_native_executor_is_the_half_its_kernels_multiply() -> None:
-    assert [best_half(name) for name in ("amx", "avx512", None)] == ["bfloat16", "float16", "float16"]
+    halves = {name: best_half(name) for name in ("amx", "avx512_bf16", "avx512", None)}
+    assert halves == {"amx": "bfloat16", "avx512_bf16": "bfloat16", "avx512": "float16", None: "float16"}
     auto, exact = EngineConfig(model="m"), EngineConfig(model="m", dtype="float32")
     assert resolve_kv_dtype(auto, "native", on_cpu=True, native_half="bfloat16") == "bfloat16"
     assert resolve_kv_dtype(exact, "native", on_cpu=True, native_half="bfloat16") == "float32"

@@ -380,7 +380,7 @@ def test_build_native_core_says_what_runs() -> None:
     assert (info.kv_dtype, 2 * info.kv_cache_bytes) == (half, 16 * 16 * model.spec.kv_bytes_per_token_fp32)
 
 
-@pytest.mark.parametrize("instruction_set", ["amx", "avx512"])
+@pytest.mark.parametrize("instruction_set", ["amx", "avx512_bf16", "avx512"])
 def test_auto_in_bfloat16_is_native_where_there_are_tiles(
     instruction_set: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def test_bfloat16_peak_is_that_of_the_instruction_it_names() -> None:
     assert len(peaks) == 1 or peaks[0] > peaks[-1]
     possible = {
         "amx": {"tdpbf16ps"},
+        "avx512_bf16": {"vdpbf16ps"},
         "avx512": {"vdpbf16ps", "float32 FMA"},
         "avx2": {"float32 FMA"},
         "portable": {"float32 FMA", "float32 multiplication and addition"},

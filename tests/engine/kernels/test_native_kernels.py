@@ -157,7 +157,7 @@ def test_packing_for_bfloat16_tiles_refuses_a_scale_without_a_code(scale: float)
         NativeKernels(library_for("amx"), "amx").unpack(rows, 32, encoding="Q4_1:bfloat16")
 
 
-@pytest.mark.parametrize("name", ["avx512", "avx2", "portable"])
+@pytest.mark.parametrize("name", ["avx512_bf16", "avx512", "avx2", "portable"])
 def test_kernels_without_tiles_refuse_blocks_for_bfloat16(name: str) -> None:
     kernels = NativeKernels(library_for(name), name)
     with pytest.raises(ConfigError, match=f"{name} have no tiles for Q4_0:bfloat16"):
@@ -291,7 +291,7 @@ def hostile_blocks(rng: np.random.Generator, blocks: int) -> np.ndarray:
     return x.ravel()
 
 
-@pytest.mark.parametrize("instruction_set", ["amx", "avx512", "avx2"])
+@pytest.mark.parametrize("instruction_set", ["amx", "avx512_bf16", "avx512", "avx2"])
 @pytest.mark.parametrize("blocks", [1, 2, 4, 15, 16, 17, 18, 48])
 def test_quantized_row_has_the_bits_of_the_portable_kernel(instruction_set: str, blocks: int) -> None:
     library, rng = library_for(instruction_set), np.random.default_rng(blocks)
@@ -395,8 +395,8 @@ def test_attention_any_block_size_and_head_dim_matches_formula(
         query = 3 * noise(num_queries, 3, head_dim)
         first = length - num_queries + 1
         out = cache.run(kernels, query, kv_head=1, first_num_keys=first)
-        in_tiles = kernels.instruction_set == "amx" and kv_dtype == "bfloat16"
-        if in_tiles and head_dim % 32 == 0 and block_size % 16 == 0:  # queries and weights in 8 bits of precision
+        in_bfloat16 = kernels.instruction_set in ("amx", "avx512_bf16") and kv_dtype == "bfloat16"
+        if in_bfloat16 and head_dim % 32 == 0 and block_size % 16 == 0:  # queries and weights in 8 bits of precision
             query = torch.from_numpy(query).bfloat16().float().numpy()
             np.testing.assert_allclose(out, cache.attend(query, 1, first), rtol=0, atol=2**-8 * 4)
         else:
