@@ -72,9 +72,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
             scale for every 32 inputs, and leaves those that come in blocks as they are. `bfloat16` on the native
             executor, which needs AMX for it, multiplies every matrix but the vocabulary's in tiles of bfloat16: nearer
             to exact and faster for prompts, slower for a few decodes at once.
-        kv_dtype: of the KV cache. `auto` is float16 on the native executor (bfloat16 with AMX, whose tiles multiply
-            it), or float32 if `dtype` is; the others keep
-            keys and values in the precision in which they compute, and have no choice.
+        kv_dtype: of the KV cache. `auto` is float16 on the native executor (bfloat16 with AMX or AVX-512 BF16, which
+            multiply it), or float32 if `dtype` is; the others keep keys and values in the precision in which they
+            compute, and have no choice.
         executor: `auto` is `native` on CPUs with AVX2 when its kernels are built and dtype allows it, else `torch`.
         device: `auto`, `cpu`, `cuda`, `cuda:1` ...
         threads: compute threads on CPUs; 0 means one per physical core.

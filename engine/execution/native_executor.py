@@ -35,8 +35,8 @@ class NativeExecutor:
     it and sums in float32: Q4_0 and Q4_1 in their four bits, weights being rounded as they are read; others in 16 bits.
 
     Keys and values are rounded to `kv_dtype` as they are stored, and every reader, the step that stores them included,
-    sees them rounded. Attention computes in float32 on them, whatever their precision; but `amx` on a bfloat16 cache,
-    heads of a multiple of 32 and blocks of a multiple of 16 rounds queries and weights to bfloat16 as well.
+    sees them rounded. Attention computes in float32 on them, whatever their precision; but `amx` and `avx512_bf16` on a
+    bfloat16 cache, heads of a multiple of 32 and blocks of a multiple of 16 round queries and weights to bfloat16 as well.
 
     Args:
         spec, weights: the model.
@@ -45,7 +45,7 @@ class NativeExecutor:
         max_tokens: most tokens of one step.
         max_positions: most tokens of one sequence.
         threads: compute threads, the calling one included.
-        instruction_set: `auto`, `amx`, `avx512`, `avx2` or `portable`.
+        instruction_set: `auto`, `amx`, `avx512_bf16`, `avx512`, `avx2` or `portable`.
         exact: dequantise every weight to float32, the reference precision.
         int8_weights: make 8 bits of matrices that come in float, with a scale for every 32 inputs, which is finer than
             one for each output; a matrix whose rows are no multiple of 32 stays.
