@@ -82,6 +82,16 @@ inline void ask_for_block(const BlockView& block, const uint8_t* end, const uint
   for (int line = 0; line < kHeaderBytes + block_value_bytes(F); line += 64) __builtin_prefetch(ahead + line);
 }
 
+// The same block of each of PANELS panels that follow each other from `next` on.
+template <Format F, int PANELS>
+inline void ask_for_same_block(const PackedMatrix& w, int64_t block, const uint8_t* next) {
+  const BlockPlace place = block_place(F, block);
+  const int64_t first = has_super_blocks(F) ? place.values : place.header, last = place.values + block_value_bytes(F);
+  for (int p = 0; p < PANELS; ++p, next += panel_bytes(F, num_blocks(w))) {
+    for (int64_t line = first; line < last; line += 64) __builtin_prefetch(next + line);
+  }
+}
+
 // The integer of one output's input 0..31.
 template <Format F>
 inline int integer_of(const BlockView& block, int output, int input) {
