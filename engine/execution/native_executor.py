@@ -35,8 +35,9 @@ class NativeExecutor:
     it and sums in float32: Q4_0 and Q4_1 in their four bits, weights being rounded as they are read; others in 16 bits.
 
     Keys and values are rounded to `kv_dtype` as they are stored, and every reader, the step that stores them included,
-    sees them rounded. Attention computes in float32 on them, whatever their precision; but `amx` and `avx512_bf16` on a
-    bfloat16 cache, heads of a multiple of 32 and blocks of a multiple of 16 round queries and weights to bfloat16 as well.
+    sees them rounded. Attention computes in float32 on them, whatever their precision; but `amx` and `avx512_bf16`
+    round queries and weights to bfloat16 as well on a bfloat16 cache, where heads are a multiple of 32 and blocks one
+    of 16.
 
     Args:
         spec, weights: the model.
