@@ -145,7 +145,7 @@ void vnni_panel(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int
   if (num_rows - row >= 1) multiply.template operator()<1>(row);
 }
 
-constexpr int kRowsForPanels = 48;
+constexpr int kRowsForPanels = 48;  // fewer wait for memory, which is asked for better one panel at a time (ADR 36)
 
 template <Format F>
 void vnni_panels(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int first, int last, float* y,
