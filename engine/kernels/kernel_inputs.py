@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from engine.quantization.gguf_blocks import dequantize_rows
 
 Floats = NDArray[np.float32]
+Steps = tuple[int, int]  # of a block's largest magnitude, in two roundings of which the better is taken
 
 ROPE_THETA = 10_000.0
 

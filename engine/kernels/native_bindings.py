@@ -53,7 +53,8 @@ _FLOATS, _BYTES, _INT8S, _INTS, _HANDLES = (
 _ARGUMENTS = {
     "matmul": (_TEXT, _TEXT, _BYTES, _INT, _INT, _FLOATS, _INT, _FLOATS),
     "unpack": (_TEXT, _TEXT, _BYTES, _INT, _INT, _FLOATS),
-    "quantize_row": (_TEXT, _FLOATS, _INT, _INT8S, _FLOATS, _FLOATS),
+    "activation_steps": (_TEXT, _TEXT, _INT, _INTS),
+    "quantize_row": (_TEXT, _FLOATS, _INT, _INT, _INT8S, _FLOATS, _FLOATS, _INTS),
     "rms_norm": (_TEXT, _FLOATS, _FLOATS, _INT, _INT, _FLOAT, _FLOATS),
     "softmax": (_TEXT, _FLOATS, _INT, _INT, _FLOATS),
     "swiglu": (_TEXT, _FLOATS, _FLOATS, _INT, _FLOATS),

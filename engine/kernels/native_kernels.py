@@ -19,11 +19,13 @@ class QuantizedRow:
 
     Attributes:
         sums: scale times the sum of the block's values.
+        starts: what half as many products start from; 0 where it isn't for them.
     """
 
     values: NDArray[np.int8]
     scales: Floats
     sums: Floats
+    starts: NDArray[np.int32]
 
 
 class PackedWeights:
@@ -135,13 +137,25 @@ class NativeKernels:
         _call(self._functions, "unpack", self._name, encoding, _bytes(weights), len(weights), num_inputs, out)
         return out
 
-    def quantize_row(self, x: Floats) -> QuantizedRow:
-        """Quantise [num_inputs], a multiple of 32."""
+    def activation_steps(self, encoding: str, num_inputs: int) -> tuple[int, int] | None:
+        """Return to how many steps activations for such weights are rounded, the better of two; None: they aren't."""
+        steps = np.zeros(2, dtype=np.int32)
+        _call(self._functions, "activation_steps", self._name, encoding, num_inputs, steps)
+        return (int(steps[0]), int(steps[1])) if steps.all() else None
+
+    def quantize_row(self, x: Floats, *, is_halved: bool = False) -> QuantizedRow:
+        """Quantise [num_inputs], a multiple of 32; is_halved: for half as many products, see native/matmul_halved.h."""
         blocks = len(x) // 32
         row = QuantizedRow(
-            np.empty(len(x), dtype=np.int8), np.empty(blocks, dtype=np.float32), np.empty(blocks, dtype=np.float32)
+            np.empty(len(x), dtype=np.int8),
+            np.empty(blocks, dtype=np.float32),
+            np.empty(blocks, dtype=np.float32),
+            np.empty(blocks, dtype=np.int32),
         )
-        _call(self._functions, "quantize_row", self._name, _floats(x), len(x), row.values, row.scales, row.sums)
+        _call(
+            self._functions, "quantize_row", self._name, _floats(x), len(x), int(is_halved), row.values, row.scales,
+            row.sums, row.starts,
+        )  # fmt: skip
         return row
 
     def rms_norm(self, x: Floats, weight: Floats, epsilon: float) -> Floats:

@@ -12,12 +12,13 @@ from engine.kernels.kernel_inputs import (
     RmsNormInputs,
     RopeInputs,
     SoftmaxInputs,
+    Steps,
     SwigluInputs,
 )
 from engine.kernels.prepared import KernelMakers, PreparedKernel
 
 Array = NDArray[Any]  # float32 or float64
-MOST_STEPS = (127, 125)
+MOST_STEPS: Steps = (127, 125)
 ACTIVATION_BLOCK = 32
 
 
@@ -69,16 +70,16 @@ def paged_attention(query: Array, keys: Array, values: Array, block_table: Array
     return attended
 
 
-def in_eight_bits(x: NDArray[np.float32]) -> NDArray[np.float64]:
+def in_eight_bits(x: NDArray[np.float32], steps: Steps = MOST_STEPS) -> NDArray[np.float64]:
     """Return rows after the native kernels' quantisation of activations: 8 bits, one scale per block of 32.
 
-    Of the roundings to MOST_STEPS of a block's largest magnitude, each with the scale that fits it best, it is the one
+    Of the roundings to some steps of a block's largest magnitude, each with the scale that fits it best, it is the one
     with the smaller error. All in float32 and in the kernels' order, as a tie must fall the same way.
     """
     blocks = x.reshape(len(x), x.shape[1] // ACTIVATION_BLOCK, ACTIVATION_BLOCK)
     largest = np.abs(blocks).max(axis=2)
     divisor = np.where(largest > np.float32(1e-30), largest, np.float32(np.inf))
-    roundings = [_rounding(blocks, divisor, np.float32(most)) for most in MOST_STEPS]
+    roundings = [_rounding(blocks, divisor, np.float32(most)) for most in steps]
     (first, first_scale, explained), (second, second_scale, more) = roundings
     is_better = more > explained
     scale = np.where(is_better, second_scale, first_scale).astype(np.float64)
@@ -105,11 +106,11 @@ def _sum_of_halves(blocks: Array) -> Array:
     return blocks[..., 0]
 
 
-def oracle(inputs: Inputs, *, eight_bit_activations: bool = False) -> NDArray[np.float64]:
+def oracle(inputs: Inputs, *, activation_steps: Steps | None = None) -> NDArray[np.float64]:
     """Compute the kernel of these inputs in float64.
 
     Args:
-        eight_bit_activations: for a matrix product, what the native kernels define: activations rounded to 8 bits.
+        activation_steps: for a matrix product, what the native kernels define: activations rounded to 8 bits.
     """
     match inputs:
         case RmsNormInputs():
@@ -121,7 +122,7 @@ def oracle(inputs: Inputs, *, eight_bit_activations: bool = False) -> NDArray[np
         case RopeInputs():
             return rope(_exact(inputs.x), _exact(inputs.cosines), _exact(inputs.sines))
         case MatmulInputs():
-            x = in_eight_bits(inputs.x) if eight_bit_activations else _exact(inputs.x)
+            x = in_eight_bits(inputs.x, activation_steps) if activation_steps else _exact(inputs.x)
             return matmul(x, _exact(inputs.dequantized()))
         case AttentionInputs():
             keys, values = (_exact(array) for array in inputs.paged())

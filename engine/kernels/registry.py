@@ -9,7 +9,7 @@ from typing import Any, Literal
 from engine.errors import ConfigError
 from engine.kernels.binding_build import build_binding, find_binding, find_package
 from engine.kernels.build import BuildError, build_library, find_library
-from engine.kernels.kernel_inputs import AttentionInputs, Inputs, MatmulInputs
+from engine.kernels.kernel_inputs import AttentionInputs, Inputs, MatmulInputs, Steps
 from engine.kernels.native_bindings import KernelFunctions, through_ctypes, through_module
 from engine.kernels.native_kernels import NativeKernels
 from engine.kernels.native_library import NativeLibrary
@@ -35,7 +35,8 @@ class Backend:
         reason: why it isn't available; "" when it is.
         kernels: what it computes; empty when it isn't available.
         functions: the C functions of a native one, for the cost of a call.
-        eight_bit_activations: whether its matrix products round activations to 8 bits first.
+        rounding: to how many steps its products with weights in an encoding round rows of num_inputs activations; None:
+            it doesn't round.
     """
 
     name: str
@@ -45,11 +46,13 @@ class Backend:
     reason: str = ""
     kernels: KernelMakers = field(default_factory=dict)
     functions: KernelFunctions | None = None
-    eight_bit_activations: bool = False
+    rounding: Callable[[str, int], Steps | None] | None = None
 
-    def uses_eight_bits(self, inputs: Inputs) -> bool:
-        """Return whether the oracle must round the activations of these inputs."""
-        return self.eight_bit_activations and isinstance(inputs, MatmulInputs)
+    def activation_steps(self, inputs: Inputs) -> Steps | None:
+        """Return to how many steps the oracle must round the activations of these inputs; None: not at all."""
+        if self.rounding is None or not isinstance(inputs, MatmulInputs):
+            return None
+        return self.rounding(inputs.encoding, inputs.x.shape[1])
 
 
 def find_backends(say: Say, *, build: bool, instruction_set: str = "auto") -> list[Backend]:
@@ -109,8 +112,9 @@ def _native_backend(name: str, library: NativeLibrary, instruction_set: str, say
             version = f"{find_package(name).version}, {instruction_set}"
     except ConfigError as error:
         return _missing(name, error)
-    kernels = native_kernel_makers(NativeKernels(library, instruction_set, functions=functions))
-    return Backend(name, version, "cpu", kernels=kernels, functions=functions, eight_bit_activations=True)
+    native = NativeKernels(library, instruction_set, functions=functions)
+    makers = native_kernel_makers(native)
+    return Backend(name, version, "cpu", kernels=makers, functions=functions, rounding=native.activation_steps)
 
 
 def _missing(name: str, error: ConfigError) -> Backend:

@@ -25,15 +25,15 @@ def check_all(cases: Iterable[Case], backends: Iterable[Backend]) -> Iterator[Ch
 
 def check(case: Case, inputs: Inputs, backend: Backend) -> Check:
     """Run the kernel once and compare."""
-    is_rounded = backend.uses_eight_bits(inputs)
+    steps = backend.activation_steps(inputs)
     prepared = backend.kernels[case.kernel](inputs)
     result = prepared.to_numpy(prepared.run())
-    absolute, relative = errors(result, oracle(inputs, eight_bit_activations=is_rounded))
+    absolute, relative = errors(result, oracle(inputs, activation_steps=steps))
     return Check(
         kernel=case.kernel,
         backend=backend.name,
         shape=case.shape,
-        oracle=EIGHT_BITS if is_rounded else EXACT,
+        oracle=EIGHT_BITS if steps else EXACT,
         max_abs_error=absolute,
         max_rel_error=relative,
         tolerance=TOLERANCE,

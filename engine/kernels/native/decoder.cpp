@@ -80,6 +80,7 @@ void Decoder::set_weight(const std::string& name, const std::string& encoding, c
     inputs.needs_pairs |= is_tiled(format);
     inputs.needs_quantized |= !is_tiled(format) && !is_float(format);
     if (format == Format::kUint8) inputs.view.corrections = inputs.quantized.view.corrections;
+    if (is_halved(*kernels_, format)) inputs.view.halved_starts = inputs.quantized.view.halved_starts;
     if (format == Format::kUint6K) inputs.view.half_corrections = inputs.quantized.view.half_corrections;
     allocate_matrix(target, format, outputs, inputs.width, &arena_);
     pack_rows(target, encoding, data, 0, outputs);

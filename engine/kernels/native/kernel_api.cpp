@@ -45,10 +45,12 @@ void multiply(const KernelTable& kernels, const PackedMatrix& matrix, const floa
     kernels.matmul_tiled(matrix, pairs, num_rows, 0, panels, y, matrix.num_outputs);
     return;
   }
-  const OwnedRows rows(num_rows, num_inputs);
+  const OwnedRows memory(num_rows, num_inputs);
+  QuantizedRows rows = memory.view;
+  if (!is_halved(kernels, matrix.format)) rows.halved_starts = nullptr;
   const int blocks = num_inputs / kBlock;
-  kernels.quantize_blocks(x, num_inputs, num_rows, blocks, rows.view, blocks, 0, 0);
-  kernels.matmul_quantized(matrix, rows.view, num_rows, 0, panels, y, matrix.num_outputs);
+  kernels.quantize_blocks(x, num_inputs, num_rows, blocks, rows, blocks, 0, 0);
+  kernels.matmul_quantized(matrix, rows, num_rows, 0, panels, y, matrix.num_outputs);
 }
 
 // The paged cache of one sequence.
@@ -102,16 +104,31 @@ int32_t pellucid_unpack(const char* instruction_set, const char* encoding, const
   });
 }
 
-int32_t pellucid_quantize_row(const char* instruction_set, const float* x, int32_t num_inputs, int8_t* values,
-                              float* scales, float* sums, char* message, int32_t size) {
+int32_t pellucid_activation_steps(const char* instruction_set, const char* encoding, int32_t num_inputs, int32_t* steps,
+                                  char* message, int32_t size) {
   return guarded(message, size, [&] {
-    const OwnedRows rows(1, num_inputs);
+    const KernelTable& kernels = kernels_of(instruction_set);
+    const Format format = format_of(kernels, encoding, num_inputs);
+    const bool is_rounded = !is_float(format) && !is_tiled(format);
+    for (int i = 0; i < 2; ++i) {
+      steps[i] = is_rounded ? int32_t(is_halved(kernels, format) ? kHalvedSteps[i] : kMostSteps[i]) : 0;
+    }
+  });
+}
+
+int32_t pellucid_quantize_row(const char* instruction_set, const float* x, int32_t num_inputs, int32_t is_halved,
+                              int8_t* values, float* scales, float* sums, int32_t* starts, char* message, int32_t size) {
+  return guarded(message, size, [&] {
+    const OwnedRows memory(1, num_inputs);
+    QuantizedRows rows = memory.view;
+    if (!is_halved) rows.halved_starts = nullptr;
     const int blocks = num_inputs / kBlock;
-    kernels_of(instruction_set).quantize_blocks(x, num_inputs, 1, blocks, rows.view, blocks, 0, 0);
-    for (int i = 0; i < num_inputs; ++i) values[i] = rows.view.values[i / kBlock * kBlock * kRowGroup + i % kBlock];
+    kernels_of(instruction_set).quantize_blocks(x, num_inputs, 1, blocks, rows, blocks, 0, 0);
+    for (int i = 0; i < num_inputs; ++i) values[i] = rows.values[i / kBlock * kBlock * kRowGroup + i % kBlock];
     for (int b = 0; b < num_inputs / kBlock; ++b) {
-      scales[b] = rows.view.scales[b * kRowGroup];
-      sums[b] = rows.view.sums[b * kRowGroup];
+      scales[b] = rows.scales[b * kRowGroup];
+      sums[b] = rows.sums[b * kRowGroup];
+      starts[b] = is_halved ? rows.halved_starts[b * kRowGroup] : 0;
     }
   });
 }

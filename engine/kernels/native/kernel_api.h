@@ -7,7 +7,7 @@
 
 // The functions below by name, so that a binding lists them without repeating them.
 #define PELLUCID_KERNEL_FUNCTIONS(X) \
-  X(matmul) X(unpack) X(quantize_row) X(rms_norm) X(softmax) X(swiglu) X(rope) X(pack_cache) X(free_cache) \
+  X(matmul) X(unpack) X(activation_steps) X(quantize_row) X(rms_norm) X(softmax) X(swiglu) X(rope) X(pack_cache) X(free_cache) \
   X(attention) X(sequence_attention) X(pack_matrix) X(matmul_packed) X(free_matrix)
 
 extern "C" {
@@ -26,9 +26,15 @@ PELLUCID_EXPORT int32_t pellucid_matmul(const char* instruction_set, const char*
 PELLUCID_EXPORT int32_t pellucid_unpack(const char* instruction_set, const char* encoding, const uint8_t* weights,
                                         int32_t num_outputs, int32_t num_inputs, float* out, char* message, int32_t size);
 
-// values [num_inputs], scales and sums [num_inputs / 32].
+// steps [2]: to how many whole steps of a block's largest magnitude the kernels round activations that meet weights in
+// `encoding`, both being tried; 0 where they aren't rounded to integers.
+PELLUCID_EXPORT int32_t pellucid_activation_steps(const char* instruction_set, const char* encoding, int32_t num_inputs,
+                                                  int32_t* steps, char* message, int32_t size);
+
+// values [num_inputs], scales, sums and starts [num_inputs / 32]. is_halved: as for half as many products, or starts are 0.
 PELLUCID_EXPORT int32_t pellucid_quantize_row(const char* instruction_set, const float* x, int32_t num_inputs,
-                                              int8_t* values, float* scales, float* sums, char* message, int32_t size);
+                                              int32_t is_halved, int8_t* values, float* scales, float* sums,
+                                              int32_t* starts, char* message, int32_t size);
 
 // x, out [num_rows][width]; weight [width].
 PELLUCID_EXPORT int32_t pellucid_rms_norm(const char* instruction_set, const float* x, const float* weight,

@@ -80,7 +80,12 @@ struct QuantizedRows {
   // What formats with a bias start their sums from; null where no matrix has such a format.
   int32_t* corrections;       // [group][block][16 rows]: -128 * sum of the block's values
   int32_t* half_corrections;  // [group][block][2][16 rows]: -32 * sum of the half's values
+  // What half as many products start from, see matmul_halved.h; where it isn't null, values are at most kHalvedSteps.
+  int32_t* halved_starts = nullptr;  // [group][block][16 rows]
 };
+
+// Most whole steps of a block's largest magnitude in both of the roundings that are tried.
+constexpr float kMostSteps[2] = {127.0f, 125.0f}, kHalvedSteps[2] = {120.0f, 118.0f};
 
 constexpr int kMaxAttentionRows = 96;  // most num_queries * group of a task
 constexpr int kMaxHeadDim = 1024;
@@ -205,7 +210,13 @@ struct KernelTable {
   int64_t (*float_burst)(int64_t rounds);
   const char* bfloat16_instruction;
   const char* float_instruction;
+  // Whether products with integers of four bits take half as many multiplications; see is_halved.
+  bool halves_products;
 };
+
+constexpr bool is_uint4(Format format) { return format == Format::kUint4 || format == Format::kUint4K; }
+// Whether rows that meet such a matrix are rounded to kHalvedSteps, with halved_starts.
+constexpr bool is_halved(const KernelTable& kernels, Format format) { return kernels.halves_products && is_uint4(format); }
 
 const KernelTable* portable_kernels();
 const KernelTable* avx2_kernels();    // nullptr when not built

@@ -27,6 +27,10 @@ constexpr auto matmul_into_tiles =
     static_cast<void (*)(const PackedMatrix&, const uint16_t*, int, int, int, float*)>(nullptr);
 #endif
 
+#if !defined(__AVX512VNNI__)
+constexpr bool kHalvesProducts = false;
+#endif
+
 #if defined(__AVX512VNNI__) && !defined(__AMX_INT8__)
 template <Format F>
 void quantized_panels(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int first, int last, float* y,

@@ -1,6 +1,7 @@
 // Products of 8-bit rows with quantised panels: AVX-512's dot products of unsigned with signed bytes.
 #pragma once
 #include "blocks_avx512.h"
+#include "matmul_halved.h"
 
 namespace pellucid {
 namespace {
@@ -154,8 +155,17 @@ void vnni_panels(const PackedMatrix& w, const QuantizedRows& x, int num_rows, in
   if (num_rows >= kRowsForPanels) {
     // The panels behind a call's last ones are of another matrix, or of nothing.
     const auto after = [&](int count) { return panel_after<F>(w, panel + count - 1, last); };
-    for (; panel + 3 <= last; panel += 3) vnni_panels_together<F, 3>(w, x, num_rows, panel, after(3), y, stride);
-    if (panel + 2 <= last) vnni_panels_together<F, 2>(w, x, num_rows, panel, after(2), y, stride), panel += 2;
+    const auto together = [&]<int PANELS>() {
+      const uint8_t* next = after(PANELS);
+      if constexpr (kHalvesProducts && is_uint4(F)) {
+        if (x.halved_starts && additions_run_beside_products()) {
+          return halved_panels<F, PANELS>(w, x, num_rows, panel, next, y, stride);
+        }
+      }
+      vnni_panels_together<F, PANELS>(w, x, num_rows, panel, next, y, stride);
+    };
+    for (; panel + 3 <= last; panel += 3) together.template operator()<3>();
+    if (panel + 2 <= last) together.template operator()<2>(), panel += 2;
   }
   for (; panel < last; ++panel) vnni_panel<F>(w, x, num_rows, panel, panel_after<F>(w, panel, last), y, stride);
 }

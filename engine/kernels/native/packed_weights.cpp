@@ -155,9 +155,10 @@ OwnedRows::OwnedRows(int64_t num_rows, int64_t num_inputs, MemoryArena* arena) {
   sums = AlignedMemory(size_t(places) * sizeof(float), arena);
   corrections = AlignedMemory(size_t(places) * sizeof(int32_t), arena);
   half_corrections = AlignedMemory(size_t(2 * places) * sizeof(int32_t), arena);
+  halved_starts = AlignedMemory(size_t(places) * sizeof(int32_t), arena);
   view = {reinterpret_cast<int8_t*>(values.data()), reinterpret_cast<float*>(scales.data()),
           reinterpret_cast<float*>(sums.data()), reinterpret_cast<int32_t*>(corrections.data()),
-          reinterpret_cast<int32_t*>(half_corrections.data())};
+          reinterpret_cast<int32_t*>(half_corrections.data()), reinterpret_cast<int32_t*>(halved_starts.data())};
 }
 
 Format format_of(const KernelTable& kernels, const std::string& encoding, int num_inputs) {

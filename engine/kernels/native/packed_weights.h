@@ -18,7 +18,7 @@ struct OwnedRows {
   OwnedRows() = default;
   OwnedRows(int64_t num_rows, int64_t num_inputs, MemoryArena* arena = nullptr);
   QuantizedRows view{};
-  AlignedMemory values, scales, sums, corrections, half_corrections;
+  AlignedMemory values, scales, sums, corrections, half_corrections, halved_starts;
 };
 
 // The form that a matrix of an encoding takes for these kernels; throws std::invalid_argument for an encoding without kernels or a row that

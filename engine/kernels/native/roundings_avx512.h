@@ -102,8 +102,8 @@ inline FourProducts four_products(const float* const (&in)[4], const float* fact
           _mm512_add_epi32(_mm512_shuffle_i32x4(ab, cd, 0x88), _mm512_shuffle_i32x4(ab, cd, 0xdd))};
 }
 
-// Rounds `count` <= 16 blocks, whose inputs are `stride` floats apart.
-inline void round_blocks(const float* in, int64_t stride, int count, RoundedBlocks& out) {
+// Rounds `count` <= 16 blocks, whose inputs are `stride` floats apart, to either of two numbers of steps.
+inline void round_blocks(const float* in, int64_t stride, int count, const float* most_steps, RoundedBlocks& out) {
   const int fours = (count + 3) / 4;
   // Blocks past the last are the last one again; so are fours of them, as far as they're looked at.
   auto inputs_of = [&](int four, const float* (&at)[4]) {
@@ -131,7 +131,7 @@ inline void round_blocks(const float* in, int64_t stride, int count, RoundedBloc
   const __m512 zero = _mm512_setzero_ps();
   __mmask16 is_bad = _mm512_cmp_ps_mask(largest, _mm512_set1_ps(kLargest), _CMP_NLE_UQ);
   const __mmask16 counts = _mm512_cmp_ps_mask(largest, _mm512_set1_ps(kTiniest), _CMP_GT_OQ) & __mmask16(~is_bad);
-  const __m512 most[2] = {_mm512_set1_ps(kMostSteps[0]), _mm512_set1_ps(kMostSteps[1])};
+  const __m512 most[2] = {_mm512_set1_ps(most_steps[0]), _mm512_set1_ps(most_steps[1])};
   alignas(64) float factors[2][kPanel];
   _mm512_store_ps(factors[0], _mm512_mask_div_ps(zero, counts, most[0], largest));
   _mm512_store_ps(factors[1], _mm512_mask_div_ps(zero, counts, most[1], largest));

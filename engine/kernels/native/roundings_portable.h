@@ -57,8 +57,8 @@ inline void round_block(const float* in, float factor, int b, RoundedBlocks& out
   for (int i = kPanel; i < kBlock; ++i) out.second[b] += rounded[i];
 }
 
-// Rounds `count` <= 16 blocks, whose inputs are `stride` floats apart.
-inline void round_blocks(const float* in, int64_t stride, int count, RoundedBlocks& out) {
+// Rounds `count` <= 16 blocks, whose inputs are `stride` floats apart, to either of two numbers of steps.
+inline void round_blocks(const float* in, int64_t stride, int count, const float* most_steps, RoundedBlocks& out) {
   for (int b = 0; b < count; ++b, in += stride) {
     const float largest = largest_magnitude(in);
     float factor = 0.0f;
@@ -67,13 +67,13 @@ inline void round_blocks(const float* in, int64_t stride, int count, RoundedBloc
       Products products[2];
       float factors[2], explained[2];
       for (int i = 0; i < 2; ++i) {
-        factors[i] = kMostSteps[i] / largest;
+        factors[i] = most_steps[i] / largest;
         products[i] = products_of(in, factors[i]);
-        explained[i] = products[i].dot * products[i].dot / (products[i].norm * (kMostSteps[i] * kMostSteps[i]));
+        explained[i] = products[i].dot * products[i].dot / (products[i].norm * (most_steps[i] * most_steps[i]));
       }
       const int best = explained[1] > explained[0];
       factor = factors[best];
-      out.scale[b] = products[best].dot / products[best].norm * (largest / kMostSteps[best]);
+      out.scale[b] = products[best].dot / products[best].norm * (largest / most_steps[best]);
     }
     round_block(in, factor, b, out);
     out.sum[b] = out.scale[b] * float(out.first[b] + out.second[b]);

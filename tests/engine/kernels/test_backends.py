@@ -50,8 +50,9 @@ def test_kernel_of_each_backend_matches_float64(backends: dict[str, Backend], na
 @pytest.mark.parametrize("instruction_set", ALL_INSTRUCTION_SETS)
 @pytest.mark.parametrize("case", CASES, ids=case_name)
 def test_kernel_of_each_instruction_set_matches_float64(instruction_set: str, case: Case) -> None:
-    kernels = native_kernel_makers(NativeKernels(library_for(instruction_set), instruction_set))
-    result = check(case, case.make(), Backend("ctypes", kernels=kernels, eight_bit_activations=True))
+    native = NativeKernels(library_for(instruction_set), instruction_set)
+    backend = Backend("ctypes", kernels=native_kernel_makers(native), rounding=native.activation_steps)
+    result = check(case, case.make(), backend)
     assert result.passed, result
 
 
@@ -145,7 +146,7 @@ def test_oracle_matches_sums_written_out() -> None:
 
 def test_oracle_rounds_activations_only_when_asked() -> None:
     given = matmul_inputs(3, 5, 64, encoding="Q8_0")
-    assert not np.array_equal(oracle(given), oracle(given, eight_bit_activations=True))
+    assert not np.array_equal(oracle(given), oracle(given, activation_steps=(127, 125)))
     assert np.abs(in_eight_bits(given.x) - given.x).max() <= np.abs(given.x).max() / 127 / 2 * 1.01
 
 

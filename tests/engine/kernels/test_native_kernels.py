@@ -22,6 +22,12 @@ FLOAT_ROWS = [
 ]
 BLOCK_ENCODINGS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 INT4_ENCODINGS = ("Q4_0", "Q4_1")  # that bfloat16 tiles take as they are
+STEPS = {False: (127, 125), True: (120, 118)}  # of the two roundings: ordinary, and for half as many products
+
+
+def is_halved(instruction_set: str, encoding: str) -> bool:
+    """Return whether products with such weights take half as many multiplications there."""
+    return instruction_set == "avx512_bf16" and encoding in ("Q4_0", "Q4_1", "Q4_K")
 
 
 @pytest.fixture(params=ALL_INSTRUCTION_SETS)
@@ -172,19 +178,39 @@ def test_quantized_matmul_odd_shapes_match_numpy(
 ) -> None:
     inputs = blocks * block_format(encoding).block_size
     x, weights = noise(rows, inputs), quantized(noise(outputs, inputs, seed=1), encoding)
-    expected = in_eight_bits(x) @ dequantize_rows(weights, encoding).T.astype(np.float64)
+    steps = kernels.activation_steps(encoding, inputs)
+    assert steps == ((120, 118) if is_halved(kernels.instruction_set, encoding) else (127, 125))
+    expected = in_eight_bits(x, steps) @ dequantize_rows(weights, encoding).T.astype(np.float64)
     np.testing.assert_allclose(kernels.matmul(x, weights, encoding=encoding), expected, rtol=1e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize("encoding", ["F32", "F16", "BF16", *BLOCK_ENCODINGS])
-def test_matmul_row_has_the_same_bits_in_any_company(kernels: NativeKernels, encoding: str) -> None:
-    inputs = max(96, block_format(encoding).block_size)
+@pytest.mark.parametrize("inputs", [96, 1280])
+def test_matmul_row_has_the_same_bits_in_any_company(kernels: NativeKernels, encoding: str, inputs: int) -> None:
+    inputs = max(inputs, block_format(encoding).block_size)
     x, weights = noise(90, inputs), quantized(noise(50, inputs, seed=1), encoding)
     together = kernels.matmul(x, weights, encoding=encoding)
     for count in (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 33, 49, 65):
         for first in (0, 1, 23):
             part = kernels.matmul(x[first : first + count], weights, encoding=encoding)
             assert np.array_equal(part, together[first : first + count]), (first, count)
+
+
+@pytest.mark.parametrize("encoding", BLOCK_ENCODINGS)
+@pytest.mark.parametrize("outputs", [16, 32, 48, 67])
+def test_matmul_of_the_largest_integers_is_exact_for_few_and_for_many_rows(
+    kernels: NativeKernels, encoding: str, outputs: int
+) -> None:
+    # Blocks of nothing but the largest steps of either sign, times weights of nothing but the largest and the smallest.
+    rng, inputs = np.random.default_rng(11), 2 * max(608, block_format(encoding).block_size)
+    inputs -= inputs % block_format(encoding).block_size
+    x = np.repeat(rng.choice([-1.0, 1.0], (64, inputs // 16)), 16, axis=1).astype(np.float32)
+    ends = np.repeat(rng.choice([-1.0, 1.0], (outputs, inputs // 16)), 16, axis=1).astype(np.float32)
+    weights = quantized(ends, encoding)
+    many = kernels.matmul(x, weights, encoding=encoding)
+    few = np.concatenate([kernels.matmul(x[i : i + 8], weights, encoding=encoding) for i in range(0, 64, 8)])
+    assert np.array_equal(many, few)
+    np.testing.assert_allclose(many, x @ dequantize_rows(weights, encoding).T.astype(np.float64), rtol=1e-5, atol=1e-3)
 
 
 @pytest.mark.parametrize("encoding", BLOCK_ENCODINGS)
@@ -234,19 +260,27 @@ def left_over(x: np.ndarray, steps: np.ndarray) -> np.ndarray:
     return ((x - scale[:, None] * steps) ** 2).sum(axis=1)
 
 
+@pytest.mark.parametrize("is_halved", [False, True])
 @pytest.mark.parametrize("blocks", [1, 3, 18])
 def test_quantized_row_is_the_better_of_two_roundings_with_the_scale_that_fits_it(
-    kernels: NativeKernels, blocks: int
+    kernels: NativeKernels, blocks: int, is_halved: bool
 ) -> None:
     x = noise(blocks * BLOCK) * np.repeat(10.0 ** np.arange(blocks), BLOCK).astype(np.float32)
     x[:BLOCK] = 0
-    row = kernels.quantize_row(x)
+    row = kernels.quantize_row(x, is_halved=is_halved)
     given, values = x.astype(np.float64).reshape(blocks, BLOCK), row.values.astype(np.float64).reshape(blocks, BLOCK)
     largest = np.maximum(np.abs(given).max(axis=1, keepdims=True), 1e-30)
     errors = ((given - values * row.scales[:, None]) ** 2).sum(axis=1)
-    best = np.minimum(*(left_over(given, np.rint(given * (most / largest))) for most in (127, 125)))
+    best = np.minimum(*(left_over(given, np.rint(given * (most / largest))) for most in STEPS[is_halved]))
     np.testing.assert_allclose(errors, best, rtol=1e-2, atol=1e-12)  # of two that are as good either may be taken
     np.testing.assert_allclose(row.sums, row.scales * values.sum(axis=1), rtol=1e-6)
+
+
+def test_quantized_row_for_half_the_products_starts_them_from_what_is_its_own(kernels: NativeKernels) -> None:
+    row = kernels.quantize_row(noise(18 * BLOCK), is_halved=True)
+    first, second = row.values.astype(np.int64).reshape(18, 2, BLOCK // 2).transpose(1, 0, 2)
+    assert np.abs(row.values).max() == 120
+    assert np.array_equal(row.starts, (8 * second - 120 * first - first * second).sum(axis=1))
 
 
 def test_quantized_row_leaves_a_tenth_less_of_error_than_one_rounding(kernels: NativeKernels) -> None:
@@ -291,15 +325,17 @@ def hostile_blocks(rng: np.random.Generator, blocks: int) -> np.ndarray:
     return x.ravel()
 
 
+@pytest.mark.parametrize("is_halved", [False, True])
 @pytest.mark.parametrize("instruction_set", ["amx", "avx512_bf16", "avx512", "avx2"])
 @pytest.mark.parametrize("blocks", [1, 2, 4, 15, 16, 17, 18, 48])
-def test_quantized_row_has_the_bits_of_the_portable_kernel(instruction_set: str, blocks: int) -> None:
+def test_quantized_row_has_the_bits_of_the_portable_kernel(instruction_set: str, blocks: int, is_halved: bool) -> None:
     library, rng = library_for(instruction_set), np.random.default_rng(blocks)
     kernels, portable = NativeKernels(library, instruction_set), NativeKernels(library, "portable")
     for _ in range(60):
         x = hostile_blocks(rng, blocks)
-        row, expected = kernels.quantize_row(x), portable.quantize_row(x)
+        row, expected = (each.quantize_row(x, is_halved=is_halved) for each in (kernels, portable))
         np.testing.assert_array_equal(row.values, expected.values)
+        np.testing.assert_array_equal(row.starts, expected.starts)
         np.testing.assert_array_equal(row.scales, expected.scales)
         np.testing.assert_array_equal(row.sums, expected.sums)
 
