@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "rest_blocks.h"
+
 namespace pellucid {
 
 Decoder::Products Decoder::products_of(int index, int phase) const {
@@ -23,8 +25,7 @@ Decoder::Products Decoder::products_of(int index, int phase) const {
 }
 
 Decoder::Products Decoder::head_products() const {
-  const OwnedMatrix& matrix = shape_.tie_word_embeddings ? embed_ : head_;
-  return {{{&matrix, step_.logits, shape_.vocab_size}}, 1, &head_inputs_, step_.batch->num_logits};
+  return {{{&head_matrix(), step_.logits, shape_.vocab_size}}, 1, &head_inputs_, step_.batch->num_logits};
 }
 
 int Decoder::total_panels(const Products& products) {
@@ -68,6 +69,21 @@ void Decoder::multiply(const Products& products, int item) {
     }
     before = after;
   }
+}
+
+bool Decoder::adds_rests() const {
+  const Format format = head_matrix().view.format;
+  return !is_float(format) && !is_tiled(format);
+}
+
+void Decoder::multiply_head(int item) {
+  const Products products = head_products();
+  multiply(products, item);
+  if (!adds_rests()) return;
+  // While the item's panels are in this core's cache.
+  const int grab = panels_per_item(products), first = item * grab, last = std::min(total_panels(products), first + grab);
+  const Product& product = products.product[0];
+  kernels_->add_rests(product.matrix->view, rests_of(0), products.num_rows, first, last, product.out, product.stride);
 }
 
 void Decoder::multiply_panels(const PackedMatrix& matrix, const Inputs& inputs, int num_rows, int first, int last,
@@ -182,6 +198,18 @@ void Decoder::normalise_logits_row(int index) {
 void Decoder::round_rows(Inputs& inputs, int first_row, int num_rows) {
   const float* x = floats(inputs.floats) + int64_t(first_row) * inputs.width;
   round_blocks(x, inputs.width, num_rows, inputs.num_blocks(), inputs, first_row, 0);
+}
+
+void Decoder::round_head_rows(int first_row, int num_rows) {
+  round_rows(head_inputs_, first_row, num_rows);
+  if (!adds_rests()) return;
+  const Inputs& inputs = head_inputs_;
+  const float* x = floats(inputs.floats) + int64_t(first_row) * inputs.width;
+  round_rests(*kernels_, x, inputs.width, num_rows, inputs.num_blocks(), inputs.view, first_row, rests_of(first_row));
+}
+
+RestBlock* Decoder::rests_of(int row) const {
+  return reinterpret_cast<RestBlock*>(rests_.data()) + int64_t(row) * num_rests(head_inputs_.num_blocks());
 }
 
 void Decoder::round_blocks(const float* x, int64_t stride, int num_rows, int num_blocks, Inputs& inputs, int first_row,

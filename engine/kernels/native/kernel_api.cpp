@@ -10,6 +10,7 @@
 
 #include "instruction_sets.h"
 #include "packed_weights.h"
+#include "rest_blocks.h"
 
 namespace {
 
@@ -243,4 +244,23 @@ int32_t pellucid_matmul_packed(const char* instruction_set, int64_t matrix, cons
 
 int32_t pellucid_free_matrix(int64_t matrix, char* message, int32_t size) {
   return guarded(message, size, [&] { delete reinterpret_cast<OwnedMatrix*>(matrix); });
+}
+
+int32_t pellucid_add_rests(const char* instruction_set, const char* encoding, const uint8_t* weights,
+                           int32_t num_outputs, int32_t num_inputs, const float* x, int32_t num_rows, float* y,
+                           char* message, int32_t size) {
+  return guarded(message, size, [&] {
+    const KernelTable& kernels = kernels_of(instruction_set);
+    const auto matrix = packed(kernels, encoding, weights, num_outputs, num_inputs);
+    if (is_float(matrix->view.format) || is_tiled(matrix->view.format)) {
+      throw std::invalid_argument(std::string("rows are not rounded to 8 bits for ") + encoding);
+    }
+    const int blocks = num_inputs / kBlock, rests_a_row = num_rests(blocks);
+    const OwnedRows rows(num_rows, num_inputs);
+    const AlignedMemory memory(size_t(num_rows * rests_a_row) * sizeof(RestBlock));
+    RestBlock* rests = reinterpret_cast<RestBlock*>(memory.data());
+    kernels.quantize_blocks(x, num_inputs, num_rows, blocks, rows.view, blocks, 0, 0);
+    round_rests(kernels, x, num_inputs, num_rows, blocks, rows.view, 0, rests);
+    kernels.add_rests(matrix->view, rests, num_rows, 0, num_panels(matrix->view), y, num_outputs);
+  });
 }
