@@ -66,6 +66,7 @@ _ARGUMENTS = {
     "pack_matrix": (_TEXT, _TEXT, _BYTES, _INT, _INT, _HANDLES),
     "matmul_packed": (_TEXT, _HANDLE, _FLOATS, _INT, _FLOATS),
     "free_matrix": (_HANDLE,),
+    "add_rests": (_TEXT, _TEXT, _BYTES, _INT, _INT, _FLOATS, _INT, _FLOATS),
 }
 _MESSAGE_BYTES = 300
 

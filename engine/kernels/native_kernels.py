@@ -131,6 +131,21 @@ class NativeKernels:
         _call(self._functions, "matmul_packed", self._name, weights.handle, _floats(x), len(x), y)
         return y
 
+    def add_rests(self, y: Floats, x: Floats, weights: NDArray[np.generic], *, encoding: str) -> Floats:
+        """Return y plus the products of what the rounding of x to 8 bits left over, in an eighth of each row's blocks.
+
+        Args:
+            y: [num_rows, num_outputs], `matmul` of the others.
+        """
+        num_rows, num_inputs = x.shape
+        assert y.shape == (num_rows, len(weights)), (y.shape, x.shape, weights.shape)
+        out = np.array(y, dtype=np.float32, order="C")
+        _call(
+            self._functions, "add_rests", self._name, encoding, _bytes(weights), len(weights), num_inputs, _floats(x),
+            num_rows, out,
+        )  # fmt: skip
+        return out
+
     def unpack(self, weights: NDArray[np.generic], num_inputs: int, *, encoding: str) -> Floats:
         """Return the rows as float32 [num_outputs, num_inputs], after they were packed."""
         out = np.empty((len(weights), num_inputs), dtype=np.float32)

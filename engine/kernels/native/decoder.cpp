@@ -44,6 +44,7 @@ Decoder::Decoder(const PellucidDecoderShape& shape, const float* cosines, const 
   make_inputs(attended_inputs_, rows, int(q_size));
   make_inputs(inner_inputs_, rows, shape.intermediate_size);
   make_inputs(head_inputs_, rows, shape.hidden_size);
+  rests_ = AlignedMemory(size_t(rows * num_rests(head_inputs_.num_blocks())) * sizeof(RestBlock), &arena_);
   const int group = shape.num_heads / shape.num_kv_heads;
   if (group > kMaxAttentionRows) throw std::invalid_argument("too many query heads share a KV head");
   queries_per_tile_ = std::max(1, (kv_layout_.in_pairs ? kPairedAttentionRows : kAttentionRows) / group);
@@ -51,10 +52,10 @@ Decoder::Decoder(const PellucidDecoderShape& shape, const float* cosines, const 
   last_tiles_.reserve(size_t(rows));
   const int64_t scratch = attention_scratch(queries_per_tile_ * group, shape.max_positions, kv_layout_);
   const int64_t places = (rows + kRowGroup - 1) / kRowGroup * kRowGroup;
-  const int64_t gate_scratch = 2 * kBlock * std::max(places, int64_t(kRowGroup) * kMostBlocksPerItem);
+  gate_scratch_size_ = 2 * kBlock * std::max(places, int64_t(kRowGroup) * kMostBlocksPerItem);
   for (int i = 0; i < team_.size(); ++i) {
     attention_scratch_.push_back(float_rows(1, scratch, &arena_));
-    gate_scratch_.push_back(float_rows(1, gate_scratch, &arena_));
+    gate_scratch_.push_back(float_rows(1, gate_scratch_size_, &arena_));
   }
 }
 
@@ -173,14 +174,14 @@ void Decoder::run_item(int phase, int item, int thread) {
   const int last = num_phases() - 1;
   if (phase == 0) return copy_blocks(item);
   if (phase == last) return observe_last_layer();
-  if (phase == last - 1) return multiply(head_products(), item);
+  if (phase == last - 1) return multiply_head(item, thread);
   if (phase > 1 && phase < last - 2) {
     return run_layer_item((phase - 2) / kLayerPhases, (phase - 2) % kLayerPhases, item, thread);
   }
   const int num_rows = phase == 1 ? step_.batch->num_tokens : step_.batch->num_logits;
   const int first = item * step_.rows_per_item, stop = std::min(num_rows, first + step_.rows_per_item);
   for (int row = first; row < stop; ++row) phase == 1 ? embed(row) : normalise_logits_row(row);
-  if (phase > 1) round_rows(head_inputs_, first, stop - first);
+  if (phase > 1) round_head_rows(first, stop - first);
 }
 
 void Decoder::run_layer_item(int index, int phase, int item, int thread) {

@@ -80,6 +80,7 @@ class Decoder final : private PhasedWork {
     int count;
     const Inputs* inputs;
     int num_rows;
+    int most_panels = 32;  // of an item
   };
   // Neighbouring token rows of one sequence, and where their results go.
   struct AttentionTile {
@@ -99,6 +100,7 @@ class Decoder final : private PhasedWork {
   int num_phases() const { return 5 + kLayerPhases * shape_.num_layers; }
   void run_layer_item(int index, int phase, int item, int thread);
   Products products_of(int layer, int phase) const;
+  const OwnedMatrix& head_matrix() const { return shape_.tie_word_embeddings ? embed_ : head_; }
   Products head_products() const;
   int num_row_items(int num_rows) const { return (num_rows + step_.rows_per_item - 1) / step_.rows_per_item; }
 
@@ -116,6 +118,8 @@ class Decoder final : private PhasedWork {
   bool rounds_attended() const;
   void make_inputs(Inputs& inputs, int64_t num_rows, int width);
   void round_rows(Inputs& inputs, int first_row, int num_rows);
+  void round_head_rows(int first_row, int num_rows);
+  RestBlock* rests_of(int row) const;
   void round_blocks(const float* x, int64_t stride, int num_rows, int num_blocks, Inputs& inputs, int first_row,
                     int first_block);
   void rotate_and_store(int layer, int row);
@@ -131,6 +135,8 @@ class Decoder final : private PhasedWork {
   // Of this thread's next item, if every other thread takes one meanwhile.
   int first_panel_of_next(int item, int panels_an_item) const { return (item + team_.size()) * panels_an_item; }
   void multiply(const Products& products, int item);
+  bool adds_rests() const;
+  void multiply_head(int item, int thread);
   void multiply_panels(const PackedMatrix& matrix, const Inputs& inputs, int num_rows, int first, int last, float* out,
                        int64_t stride) const;
 
@@ -150,9 +156,11 @@ class Decoder final : private PhasedWork {
   // Scratch, allocated once: rows are tokens of the step.
   AlignedMemory residual_, qkv_, delta_;
   Inputs hidden_inputs_, attended_inputs_, inner_inputs_, head_inputs_;
+  AlignedMemory rests_;  // of head_inputs_
   std::vector<AttentionTile> tiles_, last_tiles_;  // of all tokens; of those with logits
   int queries_per_tile_ = 1;
-  std::vector<AlignedMemory> attention_scratch_, gate_scratch_;  // one for each thread
+  std::vector<AlignedMemory> attention_scratch_, gate_scratch_;  // one for each thread, gates' also for logits
+  int64_t gate_scratch_size_ = 0;                                // in floats
   Step step_;
   PhaseTeam team_;
 };

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "rest_blocks.h"
+
 namespace pellucid {
 
 Decoder::Products Decoder::products_of(int index, int phase) const {
@@ -23,8 +25,11 @@ Decoder::Products Decoder::products_of(int index, int phase) const {
 }
 
 Decoder::Products Decoder::head_products() const {
-  const OwnedMatrix& matrix = shape_.tie_word_embeddings ? embed_ : head_;
-  return {{{&matrix, step_.logits, shape_.vocab_size}}, 1, &head_inputs_, step_.batch->num_logits};
+  const int rows = step_.batch->num_logits;
+  Products products{{{&head_matrix(), step_.logits, shape_.vocab_size}}, 1, &head_inputs_, rows};
+  // An item's logits and a panel's width between rows fit in scratch.
+  if (rows && adds_rests()) products.most_panels = int(std::min<int64_t>(32, gate_scratch_size_ / rows / kPanel - 1));
+  return products;
 }
 
 int Decoder::total_panels(const Products& products) {
@@ -38,7 +43,7 @@ int Decoder::panels_per_item(const Products& products) const {
   // that doesn't halve them.
   // Tiles of weights go by twos.
   const int step = products.inputs->needs_pairs ? 2 : 1, total = total_panels(products);
-  const int most = std::clamp(total / (team_.size() * 4) / step * step, step, 32);
+  const int most = std::clamp(total / (team_.size() * 4) / step * step, step, products.most_panels);
   for (int grab = most; 2 * grab > most; grab -= step) {
     if ((total + grab - 1) / grab % team_.size() == 0) return grab;
   }
@@ -67,6 +72,29 @@ void Decoder::multiply(const Products& products, int item) {
       first = last;
     }
     before = after;
+  }
+}
+
+bool Decoder::adds_rests() const {
+  const Format format = head_matrix().view.format;
+  return !is_float(format) && !is_tiled(format);
+}
+
+void Decoder::multiply_head(int item, int thread) {
+  const Products products = head_products();
+  if (!adds_rests()) return multiply(products, item);
+  // Rows of logits lie so far apart that lines of many don't fit in a cache together: they meet their rests in scratch.
+  const PackedMatrix& matrix = head_matrix().view;
+  const int grab = panels_per_item(products), first = item * grab, count = std::min(grab, num_panels(matrix) - first);
+  PackedMatrix panels = panels_of(matrix, first, count);
+  panels.next_panel = panel_of(products, first_panel_of_next(item, grab));
+  const int64_t stride = (count + 1) * kPanel;
+  float* const found = floats(gate_scratch_[size_t(thread)]);
+  multiply_panels(panels, head_inputs_, products.num_rows, 0, count, found, stride);
+  kernels_->add_rests(panels, rests_of(0), products.num_rows, 0, count, found, stride);
+  const size_t bytes = size_t(panels.num_outputs) * sizeof(float);
+  for (int64_t row = 0; row < products.num_rows; ++row) {
+    std::memcpy(step_.logits + row * shape_.vocab_size + first * kPanel, found + row * stride, bytes);
   }
 }
 
@@ -182,6 +210,18 @@ void Decoder::normalise_logits_row(int index) {
 void Decoder::round_rows(Inputs& inputs, int first_row, int num_rows) {
   const float* x = floats(inputs.floats) + int64_t(first_row) * inputs.width;
   round_blocks(x, inputs.width, num_rows, inputs.num_blocks(), inputs, first_row, 0);
+}
+
+void Decoder::round_head_rows(int first_row, int num_rows) {
+  round_rows(head_inputs_, first_row, num_rows);
+  if (!adds_rests()) return;
+  const Inputs& inputs = head_inputs_;
+  const float* x = floats(inputs.floats) + int64_t(first_row) * inputs.width;
+  round_rests(*kernels_, x, inputs.width, num_rows, inputs.num_blocks(), inputs.view, first_row, rests_of(first_row));
+}
+
+RestBlock* Decoder::rests_of(int row) const {
+  return reinterpret_cast<RestBlock*>(rests_.data()) + int64_t(row) * num_rests(head_inputs_.num_blocks());
 }
 
 void Decoder::round_blocks(const float* x, int64_t stride, int num_rows, int num_blocks, Inputs& inputs, int first_row,

@@ -10,6 +10,7 @@
 
 #include "instruction_sets.h"
 #include "packed_weights.h"
+#include "rest_blocks.h"
 
 namespace {
 
@@ -29,6 +30,16 @@ std::unique_ptr<OwnedMatrix> packed(const KernelTable& kernels, const char* enco
   return matrix;
 }
 
+// Rows in 8 bits, for half as many products or for all.
+QuantizedRows rounded(const KernelTable& kernels, bool is_halved, const float* x, int num_rows, int num_inputs,
+                      const OwnedRows& memory) {
+  QuantizedRows rows = memory.view;
+  if (!is_halved) rows.halved_starts = nullptr;
+  const int blocks = num_inputs / kBlock;
+  kernels.quantize_blocks(x, num_inputs, num_rows, blocks, rows, blocks, 0, 0);
+  return rows;
+}
+
 void multiply(const KernelTable& kernels, const PackedMatrix& matrix, const float* x, int num_rows, float* y) {
   const int panels = num_panels(matrix), num_inputs = matrix.num_inputs;
   if (is_float(matrix.format)) {
@@ -46,10 +57,7 @@ void multiply(const KernelTable& kernels, const PackedMatrix& matrix, const floa
     return;
   }
   const OwnedRows memory(num_rows, num_inputs);
-  QuantizedRows rows = memory.view;
-  if (!is_halved(kernels, matrix.format)) rows.halved_starts = nullptr;
-  const int blocks = num_inputs / kBlock;
-  kernels.quantize_blocks(x, num_inputs, num_rows, blocks, rows, blocks, 0, 0);
+  const QuantizedRows rows = rounded(kernels, is_halved(kernels, matrix.format), x, num_rows, num_inputs, memory);
   kernels.matmul_quantized(matrix, rows, num_rows, 0, panels, y, matrix.num_outputs);
 }
 
@@ -120,10 +128,7 @@ int32_t pellucid_quantize_row(const char* instruction_set, const float* x, int32
                               int8_t* values, float* scales, float* sums, int32_t* starts, char* message, int32_t size) {
   return guarded(message, size, [&] {
     const OwnedRows memory(1, num_inputs);
-    QuantizedRows rows = memory.view;
-    if (!is_halved) rows.halved_starts = nullptr;
-    const int blocks = num_inputs / kBlock;
-    kernels_of(instruction_set).quantize_blocks(x, num_inputs, 1, blocks, rows, blocks, 0, 0);
+    const QuantizedRows rows = rounded(kernels_of(instruction_set), is_halved, x, 1, num_inputs, memory);
     for (int i = 0; i < num_inputs; ++i) values[i] = rows.values[i / kBlock * kBlock * kRowGroup + i % kBlock];
     for (int b = 0; b < num_inputs / kBlock; ++b) {
       scales[b] = rows.scales[b * kRowGroup];
@@ -260,4 +265,24 @@ int32_t pellucid_matmul_packed(const char* instruction_set, int64_t matrix, cons
 
 int32_t pellucid_free_matrix(int64_t matrix, char* message, int32_t size) {
   return guarded(message, size, [&] { delete reinterpret_cast<OwnedMatrix*>(matrix); });
+}
+
+int32_t pellucid_add_rests(const char* instruction_set, const char* encoding, const uint8_t* weights,
+                           int32_t num_outputs, int32_t num_inputs, const float* x, int32_t num_rows, float* y,
+                           char* message, int32_t size) {
+  return guarded(message, size, [&] {
+    const KernelTable& kernels = kernels_of(instruction_set);
+    const auto matrix = packed(kernels, encoding, weights, num_outputs, num_inputs);
+    if (is_float(matrix->view.format) || is_tiled(matrix->view.format)) {
+      throw std::invalid_argument(std::string("rows are not rounded to 8 bits for ") + encoding);
+    }
+    const int blocks = num_inputs / kBlock, rests_a_row = num_rests(blocks);
+    const OwnedRows memory(num_rows, num_inputs);
+    const AlignedMemory rest_memory(size_t(num_rows * rests_a_row) * sizeof(RestBlock));
+    RestBlock* rests = reinterpret_cast<RestBlock*>(rest_memory.data());
+    const bool halves = is_halved(kernels, matrix->view.format);
+    const QuantizedRows rows = rounded(kernels, halves, x, num_rows, num_inputs, memory);
+    round_rests(kernels, x, num_inputs, num_rows, blocks, rows, 0, rests);
+    kernels.add_rests(matrix->view, rests, num_rows, 0, num_panels(matrix->view), y, num_outputs);
+  });
 }

@@ -7,8 +7,8 @@
 
 // The functions below by name, so that a binding lists them without repeating them.
 #define PELLUCID_KERNEL_FUNCTIONS(X) \
-  X(matmul) X(unpack) X(activation_steps) X(quantize_row) X(rms_norm) X(softmax) X(swiglu) X(rope) X(pack_cache) X(free_cache) \
-  X(attention) X(sequence_attention) X(pack_matrix) X(matmul_packed) X(free_matrix)
+  X(matmul) X(unpack) X(activation_steps) X(quantize_row) X(rms_norm) X(softmax) X(swiglu) X(rope) X(pack_cache) \
+  X(free_cache) X(attention) X(sequence_attention) X(pack_matrix) X(matmul_packed) X(free_matrix) X(add_rests)
 
 extern "C" {
 
@@ -81,4 +81,10 @@ PELLUCID_EXPORT int32_t pellucid_pack_matrix(const char* instruction_set, const 
 PELLUCID_EXPORT int32_t pellucid_matmul_packed(const char* instruction_set, int64_t matrix, const float* x,
                                                int32_t num_rows, float* y, char* message, int32_t size);
 PELLUCID_EXPORT int32_t pellucid_free_matrix(int64_t matrix, char* message, int32_t size);
+
+// y [num_rows][num_outputs] += the products of the rows' rests, what their rounding left over in the blocks with the
+// largest scales, with weights that are multiplied with rows in 8 bits.
+PELLUCID_EXPORT int32_t pellucid_add_rests(const char* instruction_set, const char* encoding, const uint8_t* weights,
+                                           int32_t num_outputs, int32_t num_inputs, const float* x, int32_t num_rows,
+                                           float* y, char* message, int32_t size);
 }

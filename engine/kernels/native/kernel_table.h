@@ -87,6 +87,18 @@ struct QuantizedRows {
 // Most whole steps of a block's largest magnitude in both of the roundings that are tried.
 constexpr float kMostSteps[2] = {127.0f, 125.0f}, kHalvedSteps[2] = {120.0f, 118.0f};
 
+// A block of a row whose rounding left something over, and that, rounded likewise.
+struct alignas(64) RestBlock {
+  int8_t values[kBlock];
+  float scale, sum;             // sum: scale * sum of the values
+  int32_t correction;           // -128 * sum of the values
+  int32_t half_corrections[2];  // -32 * sum of the half's values
+  int32_t block;
+};
+
+// Blocks of a row with a rest.
+constexpr int num_rests(int num_blocks) { return (num_blocks + 7) / 8; }
+
 constexpr int kMaxAttentionRows = 96;  // most num_queries * group of a task
 constexpr int kMaxHeadDim = 1024;
 constexpr int kAttentionChunk = 64;    // keys that are made floats at a time
@@ -159,7 +171,11 @@ struct KernelTable {
   // y[row][output] for panels first..last-1 of a kUint4 or kUint8 matrix; y has `stride` floats a row.
   void (*matmul_quantized)(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int first_panel,
                            int last_panel, float* y, int64_t stride);
-  // The same for a matrix in float and float rows.
+  // Adds to these y the products of the rows' rests [num_rows][num_rests(num_blocks)], each row's in ascending order of
+  // blocks; see rest_blocks.h.
+  void (*add_rests)(const PackedMatrix& w, const RestBlock* rests, int num_rows, int first_panel, int last_panel, float* y,
+                    int64_t stride);
+  // The same as matmul_quantized for a matrix in float and float rows.
   void (*matmul_float)(const PackedMatrix& w, const float* x, int num_rows, int first_panel, int last_panel, float* y,
                        int64_t stride);
   // The same in bfloat16, for a format that is_tiled; null where there are no such kernels. pair_blocks rounds

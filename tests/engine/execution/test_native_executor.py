@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,13 @@ from engine.execution.forward_batch import build_forward_batch
 from engine.execution.kv_dtype import best_half
 from engine.execution.native_executor import NativeExecutor
 from engine.execution.reference import ReferenceExecutor
+from engine.kernels.native_kernels import NativeKernels
 from engine.kernels.native_library import NativeLibrary
+from engine.model.file_tensor import FileTensor
 from engine.model.load import load_model
 from engine.model.spec import DecoderSpec
 from engine.model.weights import Weights
+from engine.quantization.gguf_blocks import dequantize_rows
 from engine.schedule import Schedule, ScheduledSequence
 from tests.support.native import (
     ALL_INSTRUCTION_SETS,
@@ -31,10 +35,11 @@ from tests.support.native import (
     native_executor,
     native_library,
     packable_spec,
+    quantized,
     quantized_weights,
 )
 from tests.support.paged_runs import PagedRun
-from tests.support.tiny_models import TINY_SPECS, tiny_weights
+from tests.support.tiny_models import TINY_SPECS, FloatTensor, tiny_weights
 
 BLOCK_SIZE = 4
 NUM_BLOCKS = 64
@@ -85,6 +90,35 @@ def test_native_executor_packed_weights_stay_near_exact_reference(encoding: str,
     floats = native_run(spec, weights, instruction_set=instruction_set, exact=True)
     floats.generate(floats.add("a", prompt(37), all_rows=True), 1)
     assert largest_difference(floats, exact) < 1e-4
+
+
+@pytest.mark.parametrize("instruction_set", ALL_INSTRUCTION_SETS)
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K"])
+def test_native_executor_rows_of_the_head_are_rounded_a_second_time_where_they_lost_most(
+    encoding: str, tied: bool, instruction_set: str
+) -> None:
+    """Only the vocabulary is packed; with the identity as head the same model's logits are the rows it multiplies."""
+    packable = packable_spec(encoding)
+    spec = replace(packable, tie_word_embeddings=tied, vocab_size=packable.hidden_size + 67)
+    floats, identity = tiny_weights(spec), np.eye(spec.vocab_size, spec.hidden_size, dtype=np.float32)
+    name = "embed.weight" if tied else "head.weight"
+    head = quantized(floats[name].to_float32(), encoding)
+    packed = {**floats.tensors, name: FileTensor(name, (spec.vocab_size, spec.hidden_size), encoding, head)}
+    given = Weights({**packed, "head.weight": FloatTensor("head.weight", identity)})
+    rows = [
+        native_run(model, weights, instruction_set=instruction_set)
+        for model, weights in ((spec, Weights(packed)), (replace(spec, tie_word_embeddings=False), given))
+    ]
+    for run in rows:
+        run.step((run.add("a", prompt(37), all_rows=True), 37))
+    ours, x = (np.stack([row.numpy() for row in run.logits.values()]) for run in rows)
+    x = np.ascontiguousarray(x[:, : spec.hidden_size])
+    kernels = NativeKernels(native_library(), instruction_set)
+    once = kernels.matmul(x, head, encoding=encoding)
+    assert np.array_equal(ours, kernels.add_rests(once, x, head, encoding=encoding))
+    exact = x.astype(np.float64) @ dequantize_rows(head, encoding).T
+    assert 0 < (ours - exact).std() < 0.92 * (once - exact).std()
 
 
 @pytest.mark.parametrize("instruction_set", ALL_INSTRUCTION_SETS)

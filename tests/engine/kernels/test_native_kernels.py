@@ -340,6 +340,112 @@ def test_quantized_row_has_the_bits_of_the_portable_kernel(instruction_set: str,
         np.testing.assert_array_equal(row.sums, expected.sums)
 
 
+def rests_of(kernels: NativeKernels, x: np.ndarray, encoding: str) -> np.ndarray:
+    """Return what the rounding of rows left over, rounded again, in an eighth of each one's blocks, float64."""
+    rests = np.zeros(x.shape)
+    for given, rest in zip(x, rests, strict=True):
+        row = kernels.quantize_row(given, is_halved=is_halved(kernels.instruction_set, encoding))
+        left = given.reshape(-1, BLOCK) - row.scales[:, None] * row.values.reshape(-1, BLOCK).astype(np.float32)
+        largest = np.argsort(-row.scales, kind="stable")[: -(-len(row.scales) // 8)]
+        rest.reshape(-1, BLOCK)[largest] = in_eight_bits(left[largest])
+    return rests
+
+
+def uneven(rows: int, inputs: int) -> np.ndarray:
+    """Return noise whose blocks differ in size, the same ones in most rows."""
+    sizes = np.exp(noise(1, inputs // BLOCK, seed=2) + noise(rows, inputs // BLOCK, seed=3) / 4)
+    return noise(rows, inputs) * np.repeat(sizes, BLOCK, axis=1)
+
+
+def whole_blocks(encoding: str, blocks: int) -> int:
+    """Return at least so many blocks' inputs, of which rows of the encoding can be made."""
+    size = block_format(encoding).block_size
+    return -(-blocks * BLOCK // size) * size
+
+
+@pytest.mark.parametrize("encoding", BLOCK_ENCODINGS)
+@pytest.mark.parametrize("rows", [0, 1, 7, 41])
+@pytest.mark.parametrize(("outputs", "blocks"), [(1, 1), (17, 9), (35, 18), (50, 64)])
+def test_rests_odd_shapes_match_numpy(
+    kernels: NativeKernels, encoding: str, rows: int, outputs: int, blocks: int
+) -> None:
+    inputs = whole_blocks(encoding, blocks)
+    x, weights = uneven(rows, inputs), quantized(noise(outputs, inputs, seed=1), encoding)
+    expected = rests_of(kernels, x, encoding) @ dequantize_rows(weights, encoding).T.astype(np.float64)
+    found = kernels.add_rests(np.zeros((rows, outputs), dtype=np.float32), x, weights, encoding=encoding)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("encoding", BLOCK_ENCODINGS)
+def test_rests_are_added_and_bring_products_nearer_to_exact_ones(kernels: NativeKernels, encoding: str) -> None:
+    inputs = whole_blocks(encoding, 18)
+    x, weights = uneven(40, inputs), quantized(noise(35, inputs, seed=1), encoding)
+    exact = x.astype(np.float64) @ dequantize_rows(weights, encoding).T
+    once = kernels.matmul(x, weights, encoding=encoding)
+    twice = kernels.add_rests(once, x, weights, encoding=encoding)
+    assert (twice - exact).std() < 0.75 * (once - exact).std()
+
+
+@pytest.mark.parametrize("blocks", [1, 18])
+def test_rests_of_equal_scales_are_those_of_the_first_blocks(kernels: NativeKernels, blocks: int) -> None:
+    x, weights = np.tile(noise(3, BLOCK), blocks), quantized(noise(35, blocks * BLOCK, seed=1), "Q8_0")
+    rests = rests_of(kernels, x, "Q8_0")
+    assert not rests[:, (blocks + 7) // 8 * BLOCK :].any()
+    found = kernels.add_rests(np.zeros((3, 35), dtype=np.float32), x, weights, encoding="Q8_0")
+    np.testing.assert_allclose(found, rests @ dequantize_rows(weights, "Q8_0").T, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("encoding", BLOCK_ENCODINGS)
+@pytest.mark.parametrize("blocks", [18, 64])
+def test_rests_of_a_row_have_the_same_bits_in_any_company(kernels: NativeKernels, encoding: str, blocks: int) -> None:
+    inputs = whole_blocks(encoding, blocks)
+    x, weights = uneven(90, inputs), quantized(noise(50, inputs, seed=1), encoding)
+    y = noise(90, 50, seed=4)
+    together = kernels.add_rests(y, x, weights, encoding=encoding)
+    for count in (1, 2, 3, 8, 31, 32, 33, 49, 65):
+        for first in (0, 1, 23):
+            some = slice(first, first + count)
+            assert np.array_equal(kernels.add_rests(y[some], x[some], weights, encoding=encoding), together[some])
+
+
+@pytest.mark.parametrize(
+    ("instruction_set", "encoding"),
+    [
+        (instruction_set, encoding)
+        for instruction_set in ("amx", "avx512_bf16", "avx2")
+        for encoding in BLOCK_ENCODINGS
+        if not is_halved(instruction_set, encoding)  # whose rows are rounded to other steps
+    ],
+)
+def test_rests_have_the_bits_of_avx512_where_products_are_fused(encoding: str, instruction_set: str) -> None:
+    library, inputs = library_for(instruction_set), whole_blocks(encoding, 18)
+    library_for("avx512")
+    x, weights, y = uneven(41, inputs), quantized(noise(35, inputs, seed=1), encoding), noise(41, 35, seed=4)
+    ours, theirs = (
+        NativeKernels(library, name).add_rests(y, x, weights, encoding=encoding) for name in (instruction_set, "avx512")
+    )
+    assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("encoding", ["F32", "F16"])
+def test_rests_of_rows_that_stay_floats_are_refused(kernels: NativeKernels, encoding: str) -> None:
+    with pytest.raises(ConfigError, match=f"not rounded to 8 bits for {encoding}"):
+        kernels.add_rests(noise(2, 3), noise(2, 64), quantized(noise(3, 64), encoding), encoding=encoding)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("encoding", ["Q4_1", "Q8_0"])
+def test_rests_of_bad_input_are_bad_in_its_row_only(kernels: NativeKernels, encoding: str, bad: float) -> None:
+    x, weights, y = uneven(9, 576), quantized(noise(20, 576, seed=1), encoding), noise(9, 20)
+    clean = kernels.add_rests(y, x, weights, encoding=encoding)
+    x[4, 37] = bad
+    x[4, 96:] = bad  # more blocks than have rests
+    found = kernels.add_rests(y, x, weights, encoding=encoding)
+    assert not np.isfinite(found[4]).any()
+    others = np.arange(9) != 4
+    assert np.array_equal(found[others], clean[others])
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("rows", [9, 20])
 @pytest.mark.parametrize("encoding", ["F32", "F16", "BF16", "Q4_1", "Q8_0"])
