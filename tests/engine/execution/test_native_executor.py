@@ -199,11 +199,20 @@ def test_native_executor_dtype_name_says_what_blocks_are_multiplied_in() -> None
 
 def test_native_executor_instruction_sets_agree_to_rounding() -> None:
     weights = quantized_weights(PACKABLE_SPEC, "Q4_1")
-    runs = []
-    for name in native_library().instruction_sets():
-        runs.append(native_run(PACKABLE_SPEC, weights, instruction_set=name))
-        runs[-1].generate(runs[-1].add("a", prompt(37), all_rows=True), 1)
-    assert max(largest_difference(runs[0], other) for other in runs) < 0.2
+    in_floats = {name: weights[name].to_float32() for name in weights}
+    exact = Weights({name: FileTensor(name, values.shape, "F32", values) for name, values in in_floats.items()})
+
+    def run(some: Weights, instruction_set: str) -> PagedRun:
+        run = native_run(PACKABLE_SPEC, some, instruction_set=instruction_set)
+        run.generate(run.add("a", prompt(37), all_rows=True), 1)
+        return run
+
+    expected, names = run(exact, "portable"), native_library().instruction_sets()
+    runs = {name: run(weights, name) for name in names}
+    assert max(largest_difference(found, expected) for found in runs.values()) < 0.35
+    # Rounded to other steps there, see native/matmul_halved.h; the others take the same integers.
+    alike = [found for name, found in runs.items() if name != "avx512_bf16"]
+    assert max(largest_difference(found, alike[0]) for found in alike) < 0.2
 
 
 def test_native_executor_copied_block_serves_as_own_prefix() -> None:
