@@ -41,8 +41,10 @@ int Decoder::total_panels(const Products& products) {
 int Decoder::panels_per_item(const Products& products) const {
   // Several items a thread, so that one that is late takes fewer; not so small that claiming shows; as many for each, where
   // that doesn't halve them.
-  // Tiles of weights go by twos.
-  const int step = products.inputs->needs_pairs ? 2 : 1, total = total_panels(products);
+  // Tiles of weights go by twos, and panels whose products are halved.
+  const Inputs& inputs = *products.inputs;
+  const bool by_twos = inputs.needs_pairs || (inputs.view.halved_starts && products.num_rows >= kRowsForPanels);
+  const int step = by_twos ? 2 : 1, total = total_panels(products);
   const int most = std::clamp(total / (team_.size() * 4) / step * step, step, products.most_panels);
   for (int grab = most; 2 * grab > most; grab -= step) {
     if ((total + grab - 1) / grab % team_.size() == 0) return grab;

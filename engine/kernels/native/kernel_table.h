@@ -70,6 +70,9 @@ constexpr int num_sum_blocks(int num_blocks) { return (num_blocks + kBlock - 1) 
 constexpr int num_paired_blocks(int num_blocks) { return num_blocks + num_sum_blocks(num_blocks); }
 
 constexpr int kRowGroup = 16;  // rows of activations that lie together
+// From so many rows on panels are multiplied by twos and threes; fewer wait for memory, which is asked for better one panel
+// at a time (ADR 36).
+constexpr int kRowsForPanels = 48;
 
 // Activations in 8 bits with one scale per row and block of 32. A block of sixteen rows lies in one piece, so that a tile
 // reads it from one address. The last group may have unused places.

@@ -35,7 +35,8 @@ struct alignas(64) HalvedBlock {
   float scale[kPanel], offset[kPanel];
 };
 
-constexpr int kHalvedBlocks = 18;  // of three panels that stay in the first cache while all rows pass
+// Made ready together, to stay in the first cache while all rows pass: 25 of its 48 KiB, which a core may share with others.
+constexpr int kHalvedPanels = 2, kHalvedBlocks = 18;
 
 template <Format F>
 inline void make_ready(const BlockView& block, HalvedBlock& out) {
@@ -68,7 +69,7 @@ inline T held(T value) {
   return value;
 }
 
-// What a tile of four rows and PANELS panels goes through: blocks first..first + count - 1.
+// What a tile of four rows and two panels goes through: blocks first..first + count - 1.
 struct HalvedStretch {
   const HalvedBlock* weights;  // [panel][count]
   int64_t first;
@@ -76,18 +77,18 @@ struct HalvedStretch {
   bool is_first;
 };
 
-template <Format F, int PANELS>
+template <Format F>
 inline void halved_tile(const PackedMatrix& w, const QuantizedRows& x, const HalvedStretch& stretch, int first_row, int num_rows,
                         int panel, const uint8_t* next, float* y, int64_t stride) {
-  constexpr int kRows = 4;
+  constexpr int kRows = 4, kPanels = kHalvedPanels;
   float* const out = y + first_row * stride + panel * kPanel;
   const auto mask_of = [&](int p) {
     const int rest = w.num_outputs - (panel + p) * kPanel;
     return rest >= kPanel ? __mmask16(0xffff) : __mmask16((1u << rest) - 1);
   };
-  __m512 total[PANELS][kRows];
-#pragma GCC unroll 3
-  for (int p = 0; p < PANELS; ++p) {
+  __m512 total[kPanels][kRows];
+#pragma GCC unroll 2
+  for (int p = 0; p < kPanels; ++p) {
     const __mmask16 mask = mask_of(p);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
@@ -97,22 +98,22 @@ inline void halved_tile(const PackedMatrix& w, const QuantizedRows& x, const Hal
   }
   int64_t at = (first_row / kRowGroup * num_blocks(w) + stretch.first) * kRowGroup + first_row % kRowGroup;
   for (int b = 0; b < stretch.count; ++b, at += kRowGroup) {
-    if (next) ask_for_same_block<F, PANELS>(w, stretch.first + b, next);
-    const HalvedBlock* block[PANELS];
-#pragma GCC unroll 3
-    for (int p = 0; p < PANELS; ++p) block[p] = stretch.weights + p * stretch.count + b;
-    __m512i dot[PANELS][kRows];
+    if (next) ask_for_same_block<F, kHalvedPanels>(w, stretch.first + b, next);
+    const HalvedBlock* block[kPanels];
+#pragma GCC unroll 2
+    for (int p = 0; p < kPanels; ++p) block[p] = stretch.weights + p * stretch.count + b;
+    __m512i dot[kPanels][kRows];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       const __m512i start = held(_mm512_set1_epi32(x.halved_starts[at + r]));
-#pragma GCC unroll 3
-      for (int p = 0; p < PANELS; ++p) dot[p][r] = _mm512_add_epi32(_mm512_load_si512(block[p]->start), start);
+#pragma GCC unroll 2
+      for (int p = 0; p < kPanels; ++p) dot[p][r] = _mm512_add_epi32(_mm512_load_si512(block[p]->start), start);
     }
 #pragma GCC unroll 4
     for (int quad = 0; quad < 4; ++quad) {
-      __m512i a[PANELS], b[PANELS];
-#pragma GCC unroll 3
-      for (int p = 0; p < PANELS; ++p) {
+      __m512i a[kPanels], b[kPanels];
+#pragma GCC unroll 2
+      for (int p = 0; p < kPanels; ++p) {
         a[p] = _mm512_load_si512(block[p]->added_to_second[quad]);
         b[p] = _mm512_load_si512(block[p]->added_to_first[quad]);
       }
@@ -120,30 +121,30 @@ inline void halved_tile(const PackedMatrix& w, const QuantizedRows& x, const Hal
       for (int r = 0; r < kRows; ++r) {
         const int8_t* values = x.values + (at + r) * kBlock + 4 * quad;
         const __m512i first = four_of_row(values), second = four_of_row(values + kBlock / 2);
-#pragma GCC unroll 3
-        for (int p = 0; p < PANELS; ++p) {
+#pragma GCC unroll 2
+        for (int p = 0; p < kPanels; ++p) {
           dot[p][r] = _mm512_dpbusd_epi32(dot[p][r], _mm512_add_epi8(second, a[p]), _mm512_add_epi8(first, b[p]));
         }
       }
     }
-    __m512 scale[PANELS], offset[PANELS];
-#pragma GCC unroll 3
-    for (int p = 0; p < PANELS; ++p) {
+    __m512 scale[kPanels], offset[kPanels];
+#pragma GCC unroll 2
+    for (int p = 0; p < kPanels; ++p) {
       scale[p] = _mm512_load_ps(block[p]->scale);
       offset[p] = _mm512_load_ps(block[p]->offset);
     }
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       const __m512 sum = held(_mm512_set1_ps(x.sums[at + r])), row_scale = held(_mm512_set1_ps(x.scales[at + r]));
-#pragma GCC unroll 3
-      for (int p = 0; p < PANELS; ++p) {
+#pragma GCC unroll 2
+      for (int p = 0; p < kPanels; ++p) {
         total[p][r] = _mm512_fmadd_ps(offset[p], sum, total[p][r]);
         total[p][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[p][r]), _mm512_mul_ps(scale[p], row_scale), total[p][r]);
       }
     }
   }
-#pragma GCC unroll 3
-  for (int p = 0; p < PANELS; ++p) {
+#pragma GCC unroll 2
+  for (int p = 0; p < kPanels; ++p) {
     const __mmask16 mask = mask_of(p);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
@@ -152,22 +153,22 @@ inline void halved_tile(const PackedMatrix& w, const QuantizedRows& x, const Hal
   }
 }
 
-// Many rows times PANELS panels: a stretch of blocks is made ready once, then four rows at a time pass.
-template <Format F, int PANELS>
+// Many rows times two panels: a stretch of blocks is made ready once, then four rows at a time pass.
+template <Format F>
 void halved_panels(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int panel, const uint8_t* next, float* y,
                    int64_t stride) {
-  HalvedBlock ready[PANELS * kHalvedBlocks];
+  HalvedBlock ready[kHalvedPanels * kHalvedBlocks];
   const int64_t blocks = num_blocks(w), stretches = (blocks + kHalvedBlocks - 1) / kHalvedBlocks;
   const int64_t most = (blocks + stretches - 1) / stretches;
   for (int64_t first = 0; first < blocks; first += most) {
     const int count = int(blocks - first < most ? blocks - first : most);
-    for (int p = 0; p < PANELS; ++p) {
+    for (int p = 0; p < kHalvedPanels; ++p) {
       for (int b = 0; b < count; ++b) make_ready<F>(block_of<F>(w, panel + p, first + b), ready[p * count + b]);
     }
     const HalvedStretch stretch{ready, first, count, first == 0};
     for (int row = 0; row < num_rows; row += 4) {
       const int rows = num_rows - row < 4 ? num_rows - row : 4;
-      halved_tile<F, PANELS>(w, x, stretch, row, rows, panel, row ? nullptr : next, y, stride);
+      halved_tile<F>(w, x, stretch, row, rows, panel, row ? nullptr : next, y, stride);
     }
   }
 }

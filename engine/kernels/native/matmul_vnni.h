@@ -146,26 +146,22 @@ void vnni_panel(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int
   if (num_rows - row >= 1) multiply.template operator()<1>(row);
 }
 
-constexpr int kRowsForPanels = 48;  // fewer wait for memory, which is asked for better one panel at a time (ADR 36)
-
 template <Format F>
 void vnni_panels(const PackedMatrix& w, const QuantizedRows& x, int num_rows, int first, int last, float* y,
                  int64_t stride) {
   int panel = first;
-  if (num_rows >= kRowsForPanels) {
-    // The panels behind a call's last ones are of another matrix, or of nothing.
-    const auto after = [&](int count) { return panel_after<F>(w, panel + count - 1, last); };
-    const auto together = [&]<int PANELS>() {
-      const uint8_t* next = after(PANELS);
-      if constexpr (kHalvesProducts && is_uint4(F)) {
-        if (x.halved_starts && additions_run_beside_products()) {
-          return halved_panels<F, PANELS>(w, x, num_rows, panel, next, y, stride);
-        }
+  // The panels behind a call's last ones are of another matrix, or of nothing.
+  const auto after = [&](int count) { return panel_after<F>(w, panel + count - 1, last); };
+  if constexpr (kHalvesProducts && is_uint4(F)) {
+    if (num_rows >= kRowsForPanels && x.halved_starts && additions_run_beside_products()) {
+      for (; panel + kHalvedPanels <= last; panel += kHalvedPanels) {
+        halved_panels<F>(w, x, num_rows, panel, after(kHalvedPanels), y, stride);
       }
-      vnni_panels_together<F, PANELS>(w, x, num_rows, panel, next, y, stride);
-    };
-    for (; panel + 3 <= last; panel += 3) together.template operator()<3>();
-    if (panel + 2 <= last) together.template operator()<2>(), panel += 2;
+    }
+  }
+  if (num_rows >= kRowsForPanels) {
+    for (; panel + 3 <= last; panel += 3) vnni_panels_together<F, 3>(w, x, num_rows, panel, after(3), y, stride);
+    if (panel + 2 <= last) vnni_panels_together<F, 2>(w, x, num_rows, panel, after(2), y, stride), panel += 2;
   }
   for (; panel < last; ++panel) vnni_panel<F>(w, x, num_rows, panel, panel_after<F>(w, panel, last), y, stride);
 }
