@@ -1,4 +1,7 @@
+#include "kernel_table.h"
+#if defined(__AMX_INT8__)
 #include "kernels.inc"
+#endif
 
 namespace pellucid {
 #if defined(__AMX_INT8__)

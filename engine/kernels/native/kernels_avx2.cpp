@@ -1,4 +1,7 @@
+#include "kernel_table.h"
+#if defined(__AVX2__)
 #include "kernels.inc"
+#endif
 
 namespace pellucid {
 #if defined(__AVX2__)

@@ -5,11 +5,14 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from engine.errors import ConfigError
+from engine.kernels import build
 from engine.kernels.artefact_header import misfit
 from engine.kernels.build import BuildError, build_library, find_library, library_dir
+from engine.kernels.native_kernels import NativeKernels
 from engine.kernels.native_library import NativeLibrary
 from engine.kernels.toolchain import find_toolchain, kernels_cache_dir, this_interpreter
 from tests.support.native import native_library
@@ -74,6 +77,22 @@ def test_build_that_fails_says_what_the_compiler_said_and_leaves_nothing(
         build_library(lambda text: None, tmp_path / "cache")
     assert find_library(tmp_path / "cache") is None
     assert list(library_dir(tmp_path / "cache").iterdir()) == []
+
+
+def test_build_without_instruction_sets_as_on_other_processors_computes_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = NativeKernels(native_library(), "portable")
+    monkeypatch.setattr(build, "_INSTRUCTION_SETS", {})
+    library = NativeLibrary(build_library(lambda text: None, tmp_path / "cache"))
+    assert library.instruction_sets() == ["portable"]
+    x, weights = np.linspace(-3, 2, 3 * 64, dtype=np.float32).reshape(3, 64), np.arange(5 * 40, dtype=np.uint8)
+    weights = weights.reshape(5, 40) & 0x3F  # finite scales
+    found, expected = (
+        kernels.matmul(x, weights, encoding="Q4_1") for kernels in (NativeKernels(library, "portable"), usual)
+    )
+    assert np.array_equal(found, expected)
+    assert np.abs(found).max() > 0
 
 
 def test_build_compiler_of_another_machine_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
