@@ -447,7 +447,7 @@ def test_rests_of_bad_input_are_bad_in_its_row_only(kernels: NativeKernels, enco
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("rows", [9, 20])
+@pytest.mark.parametrize("rows", [9, 20, 50])
 @pytest.mark.parametrize("encoding", ["F32", "F16", "BF16", "Q4_1", "Q8_0"])
 def test_matmul_bad_input_gives_bad_output_in_its_row_only(
     kernels: NativeKernels, encoding: str, rows: int, bad: float
